@@ -1,0 +1,245 @@
+//! The APIs that coding agents speak, read into one model: a request into units, a response into a
+//! reply.
+//!
+//! Pure: bytes and values in, values out; no clock, no I/O. Which conversation a request continues is
+//! `capture::lineage`'s to say; how bytes move is `http`'s.
+
+pub mod chat;
+pub mod convert;
+pub mod messages;
+pub mod request;
+pub mod stream;
+pub mod usage;
+
+use serde::{Deserialize, Serialize};
+
+pub use request::{edit_top_level, parse_request, rebuild_body};
+pub use stream::{ReplyDecoder, parse_reply};
+pub use usage::Usage;
+
+/// An API that agents speak and that is recorded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Api {
+    /// Anthropic Messages, `/v1/messages`.
+    Messages,
+    /// `OpenAI` Chat Completions, `/v1/chat/completions`.
+    Chat,
+}
+
+impl Api {
+    /// The name in tables and settings.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Messages => "messages",
+            Self::Chat => "chat",
+        }
+    }
+
+    /// The path below the engine's base URL.
+    pub fn path(self) -> &'static str {
+        match self {
+            Self::Messages => "/v1/messages",
+            Self::Chat => "/v1/chat/completions",
+        }
+    }
+
+    /// The API that a name in a table stands for.
+    pub fn from_name(name: &str) -> Option<Self> {
+        match name {
+            "messages" => Some(Self::Messages),
+            "chat" => Some(Self::Chat),
+            _ => None,
+        }
+    }
+
+    /// The API that a POST to `path` (no query, session prefix removed) speaks; none for side calls
+    /// such as `count_tokens` and for paths that are only passed on. A base URL may put anything
+    /// before `/v1`, and agents set to a base without `/v1` leave it out.
+    pub fn from_path(path: &str) -> Option<Self> {
+        let path = path.trim_end_matches('/');
+        if path.ends_with("/messages") {
+            Some(Self::Messages)
+        } else if path.ends_with("/chat/completions") {
+            Some(Self::Chat)
+        } else {
+            None
+        }
+    }
+}
+
+/// What a unit is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum UnitKind {
+    /// One system block, or the system string.
+    System,
+    /// One tool definition.
+    Tool,
+    /// One message.
+    Message,
+    /// A whole body that could not be parsed.
+    Raw,
+}
+
+impl UnitKind {
+    /// The name in `messages.parquet`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::System => "system",
+            Self::Tool => "tool",
+            Self::Message => "message",
+            Self::Raw => "raw",
+        }
+    }
+}
+
+/// 128 bits of SHA-256: the identity of a text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ContentHash(pub u128);
+
+impl ContentHash {
+    /// The hash of a text.
+    pub fn of(bytes: &[u8]) -> Self {
+        use sha2::{Digest, Sha256};
+        let digest = Sha256::digest(bytes);
+        let mut first = [0_u8; 16];
+        first.copy_from_slice(&digest[..16]);
+        Self(u128::from_be_bytes(first))
+    }
+
+    /// 32 lower-case hex digits.
+    pub fn hex(self) -> String {
+        format!("{:032x}", self.0)
+    }
+}
+
+/// One block of a unit in normal form, for comparing prompts across turns: `cache_control` dropped, a
+/// content string read as one text block, the role included. Per-request nonces (Claude Code's billing
+/// line) give no block at all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Block {
+    /// Identity in normal form.
+    pub hash: ContentHash,
+    /// A reminder whose position may change from turn to turn without breaking a run.
+    pub ephemeral: bool,
+}
+
+/// One part of a prompt: a system block, a tool definition or a message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unit {
+    /// What it is.
+    pub kind: UnitKind,
+    /// A message's role, `tool` and `system` included; empty for the other kinds.
+    pub role: String,
+    /// The JSON as sent, less `cache_control` members.
+    pub text: String,
+    /// Identity of `text`.
+    pub hash: ContentHash,
+    /// Normal form, in order.
+    pub blocks: Vec<Block>,
+}
+
+/// A tool result that a request brings.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ToolResult {
+    /// The call it answers.
+    pub call_id: String,
+    /// Length of the result's text.
+    pub result_bytes: u64,
+    /// The agent's mark, where the API has one.
+    pub is_error: Option<bool>,
+}
+
+/// A request read into units.
+#[derive(Debug, Clone)]
+pub struct ParsedRequest {
+    /// The API.
+    pub api: Api,
+    /// The model asked for.
+    pub model: Option<String>,
+    /// Whether a stream was asked for.
+    pub stream: bool,
+    /// Top-level fields other than system, tools and messages, as a JSON object.
+    pub params: String,
+    /// Prompt order: system, tools, messages.
+    pub units: Vec<Unit>,
+    /// The body with its units cut out.
+    pub template: String,
+    /// Messages, system roles included.
+    pub n_messages: u32,
+    /// Tools offered.
+    pub n_tools: u32,
+    /// Results in the messages after the last assistant message.
+    pub tool_results: Vec<ToolResult>,
+    /// The agent's own session id, where the body carries one (`metadata.user_id`, …).
+    pub session_hint: Option<String>,
+    /// The body says that a subagent sends it (Claude Code's billing line).
+    pub subagent_hint: bool,
+    /// The request asks for something beside the work: a title, a summary, a quota check.
+    pub utility_hint: bool,
+}
+
+/// One block of a reply.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum ReplyBlock {
+    /// Visible text.
+    Text {
+        /// The text.
+        text: String,
+    },
+    /// Reasoning.
+    Reasoning {
+        /// The text.
+        text: String,
+        /// The signature that some servers ask back.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        signature: Option<String>,
+    },
+    /// A tool call.
+    ToolCall {
+        /// The call's id on the wire.
+        id: String,
+        /// The tool.
+        name: String,
+        /// Arguments as JSON text, exactly as generated.
+        arguments: String,
+    },
+}
+
+/// A response read whole.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Reply {
+    /// What was generated, in order.
+    pub blocks: Vec<ReplyBlock>,
+    /// Token counts as the response tells them.
+    pub usage: Usage,
+    /// Why generation stopped, as the API says it.
+    pub stop_reason: Option<String>,
+    /// The model that answered.
+    pub model: Option<String>,
+    /// An error object, in a body or as an event inside the stream.
+    pub error: Option<String>,
+    /// The stream said that it was done (`message_stop`, `[DONE]`), or the body was whole.
+    pub complete: bool,
+}
+
+impl Reply {
+    /// Reasoning, text and tool calls (a JSON line each) as one text, in order.
+    pub fn text(&self) -> String {
+        let parts: Vec<String> = self
+            .blocks
+            .iter()
+            .map(|block| match block {
+                ReplyBlock::Text { text } | ReplyBlock::Reasoning { text, .. } => text.clone(),
+                ReplyBlock::ToolCall { name, arguments, .. } => {
+                    let arguments = serde_json::from_str(arguments)
+                        .unwrap_or_else(|_| serde_json::Value::String(arguments.clone()));
+                    serde_json::json!({"name": name, "arguments": arguments}).to_string()
+                }
+            })
+            .collect();
+        parts.join("\n")
+    }
+}

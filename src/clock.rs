@@ -1,0 +1,77 @@
+//! Time: one wall-clock anchor plus monotonic ticks. The only file that may call `now()`.
+//!
+//! A run takes its anchor once; every later stamp is the anchor plus monotonic time, so a clock that
+//! is stepped during a run does no harm and differences between stamps are true durations. Ticks are
+//! tokio's, so tests under paused time see virtual time.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use tokio::time::Instant;
+
+/// Wall anchor and monotonic anchor of one run; copied freely, passed explicitly.
+#[derive(Debug, Clone, Copy)]
+pub struct Clock {
+    wall_ns: i64,
+    tick: Instant,
+}
+
+impl Clock {
+    /// Anchors a clock at this moment.
+    #[allow(clippy::disallowed_methods)]
+    pub fn start() -> Self {
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self { wall_ns: wall.as_nanos() as i64, tick: Instant::now() }
+    }
+
+    /// Nanoseconds since the Unix epoch at which this clock was anchored.
+    pub fn anchor_ns(&self) -> i64 {
+        self.wall_ns
+    }
+
+    /// Nanoseconds since the Unix epoch, by the anchor and the monotonic clock.
+    #[allow(clippy::disallowed_methods)]
+    pub fn now_ns(&self) -> i64 {
+        self.wall_ns + Instant::now().duration_since(self.tick).as_nanos() as i64
+    }
+
+    /// Milliseconds since this clock was anchored: the run clock.
+    pub fn run_ms(&self) -> f64 {
+        (self.now_ns() - self.wall_ns) as f64 / 1e6
+    }
+
+    /// The monotonic instant that belongs to a stamp of this clock.
+    pub fn instant_at(&self, unix_ns: i64) -> Instant {
+        let offset = unix_ns - self.wall_ns;
+        if offset >= 0 {
+            self.tick + Duration::from_nanos(offset as u64)
+        } else {
+            self.tick.checked_sub(Duration::from_nanos(offset.unsigned_abs())).unwrap_or(self.tick)
+        }
+    }
+}
+
+/// Seconds since the Unix epoch of a stamp in nanoseconds, as the tables keep wall times.
+pub fn unix_seconds(unix_ns: i64) -> f64 {
+    unix_ns as f64 / 1e9
+}
+
+/// Milliseconds between two stamps.
+pub fn elapsed_ms(from_ns: i64, to_ns: i64) -> f64 {
+    (to_ns - from_ns) as f64 / 1e6
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn stamps_follow_the_monotonic_clock() {
+        let clock = Clock::start();
+        let first = clock.now_ns();
+        tokio::time::advance(Duration::from_millis(1500)).await;
+        assert_eq!(clock.now_ns() - first, 1_500_000_000);
+        assert!((clock.run_ms() - 1500.0).abs() < 1e-6);
+        let due = clock.instant_at(first + 2_000_000_000);
+        assert_eq!((due - Instant::now()).as_millis(), 500);
+    }
+}

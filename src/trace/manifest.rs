@@ -1,0 +1,140 @@
+//! `manifest.json`: what a run is, who made it and what is in it.
+//!
+//! Written first with `complete: false`, last with the counts; a run whose manifest was never
+//! completed is one that was killed.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// The run-directory format that this crate writes; readers refuse higher ones.
+pub const FORMAT_VERSION: u32 = 1;
+
+/// What kind of run a directory holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RunKind {
+    /// A proxy recorded agents.
+    Capture,
+    /// Agents worked through a set of tasks.
+    Collect,
+    /// A recording was sent again.
+    Replay,
+    /// A search for the most agents.
+    Capacity,
+    /// Live agents.
+    Agent,
+    /// Somebody else's recording.
+    Import,
+    /// Made by a program after published statistics.
+    Synthetic,
+}
+
+/// The engine behind a run.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct EngineInfo {
+    /// Base URL, without credentials or query.
+    pub url: String,
+    /// `vllm`, `agentbench-simulated`, …; null when it does not tell.
+    pub name: Option<String>,
+    /// Its version.
+    pub version: Option<String>,
+    /// The model served.
+    pub model: Option<String>,
+    /// Longest context.
+    pub max_model_len: Option<u64>,
+    /// True for the embedded engine: its figures say nothing about any hardware.
+    pub simulated: bool,
+}
+
+/// The machine that ran agentbench.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct HostInfo {
+    /// Operating system and architecture.
+    pub platform: String,
+    /// CPUs this process may use.
+    pub cpus: u64,
+    /// Physical memory.
+    pub memory_bytes: Option<u64>,
+}
+
+/// The manifest.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Manifest {
+    /// `FORMAT_VERSION` of the writer.
+    pub format_version: u32,
+    /// Kind of run.
+    pub kind: RunKind,
+    /// Name of the run, unique enough to tell runs of one folder apart.
+    pub run_id: String,
+    /// agentbench's version.
+    pub tool_version: String,
+    /// The command line, secrets masked; empty from a library call.
+    #[serde(default)]
+    pub argv: Vec<String>,
+    /// The machine.
+    #[serde(default)]
+    pub host: HostInfo,
+    /// The engine, where there is one.
+    #[serde(default)]
+    pub engine: Option<EngineInfo>,
+    /// What was replayed or collected: path or name, and its own manifest's run id.
+    #[serde(default)]
+    pub dataset: Option<String>,
+    /// Wall anchor of the run clock, nanoseconds since the Unix epoch.
+    pub clock_anchor_ns: i64,
+    /// End of the run, seconds since the Unix epoch.
+    #[serde(default)]
+    pub ended: Option<f64>,
+    /// False until the tables are closed.
+    pub complete: bool,
+    /// True when the run was recovered from journals: rows of its last second may lack.
+    #[serde(default)]
+    pub partial: bool,
+    /// True for made-up text and times.
+    #[serde(default)]
+    pub synthetic: bool,
+    /// Rows per table.
+    #[serde(default)]
+    pub rows: BTreeMap<String, u64>,
+    /// Rows lost per table, because a queue was full or the disk refused.
+    #[serde(default)]
+    pub dropped: BTreeMap<String, u64>,
+    /// Other counts: requests passed on without a row, bytes, scrapes missed, …
+    #[serde(default)]
+    pub counts: BTreeMap<String, u64>,
+    /// The run's settings by name.
+    #[serde(default)]
+    pub settings: serde_json::Map<String, serde_json::Value>,
+    /// What a reader of the figures must know, a sentence each.
+    #[serde(default)]
+    pub notes: Vec<String>,
+}
+
+impl Manifest {
+    /// The manifest of a run that starts now.
+    pub fn new(kind: RunKind, run_id: impl Into<String>, clock: &crate::clock::Clock) -> Self {
+        Self {
+            format_version: FORMAT_VERSION,
+            kind,
+            run_id: run_id.into(),
+            tool_version: env!("CARGO_PKG_VERSION").to_owned(),
+            argv: Vec::new(),
+            host: HostInfo::default(),
+            engine: None,
+            dataset: None,
+            clock_anchor_ns: clock.anchor_ns(),
+            ended: None,
+            complete: false,
+            partial: false,
+            synthetic: false,
+            rows: BTreeMap::new(),
+            dropped: BTreeMap::new(),
+            counts: BTreeMap::new(),
+            settings: serde_json::Map::new(),
+            notes: Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,564 @@
+//! The rows of every table in a run directory, as plain serde structs.
+//!
+//! A row's fields are its table's columns, by name; `schema.rs` gives each column its Arrow type. No
+//! row computes anything: whoever measured a value writes it, and what was not measured is `None`,
+//! never 0. Wall times (`*_time`, `ts`) are seconds since the Unix epoch; `*_ms` are durations, or
+//! times on the run clock where the doc says so.
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+/// The tables of a run directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Table {
+    /// One row per API request captured.
+    Turns,
+    /// Every distinct unit once.
+    Units,
+    /// One row per tool call.
+    ToolCalls,
+    /// One row per polling tick in which at least one request completed.
+    EngineMetrics,
+    /// Every poll.
+    EngineSamples,
+    /// One row per device per sample.
+    Power,
+    /// Replay: one row per request sent.
+    Requests,
+    /// Replay: one row per trajectory an agent worked through.
+    Trajectories,
+    /// Capacity: one row per number of agents tried.
+    Levels,
+}
+
+impl Table {
+    /// All tables, in the order in which a run directory lists them.
+    pub const ALL: [Self; 9] = [
+        Self::Turns,
+        Self::Units,
+        Self::ToolCalls,
+        Self::EngineMetrics,
+        Self::EngineSamples,
+        Self::Power,
+        Self::Requests,
+        Self::Trajectories,
+        Self::Levels,
+    ];
+
+    /// The file's stem: `<stem>.parquet`, and `<stem>.journal.jsonl` while the run goes.
+    pub fn stem(self) -> &'static str {
+        match self {
+            Self::Turns => "turn_traces",
+            Self::Units => "messages",
+            Self::ToolCalls => "tool_calls",
+            Self::EngineMetrics => "engine_metrics",
+            Self::EngineSamples => "engine_samples",
+            Self::Power => "power",
+            Self::Requests => "requests",
+            Self::Trajectories => "trajectories",
+            Self::Levels => "levels",
+        }
+    }
+}
+
+/// A row that belongs to one table.
+pub trait Record: Serialize + DeserializeOwned + Send + 'static {
+    /// The table whose columns are this row's fields.
+    const TABLE: Table;
+}
+
+macro_rules! records {
+    ($($row:ident => $table:ident),* $(,)?) => {
+        $(impl Record for $row { const TABLE: Table = Table::$table; })*
+
+        /// A row of any table, on its way to the writer.
+        #[derive(Debug, Clone)]
+        #[allow(clippy::large_enum_variant)] // the large ones are boxed
+        pub enum Row { $(#[doc = concat!("A row of `", stringify!($table), "`.")] $table(Box<$row>)),* }
+
+        $(impl From<$row> for Row { fn from(row: $row) -> Self { Row::$table(Box::new(row)) } })*
+
+        impl Row {
+            /// The table this row belongs to.
+            pub fn table(&self) -> Table {
+                match self { $(Row::$table(_) => Table::$table),* }
+            }
+        }
+    };
+}
+
+records! {
+    TurnRow => Turns,
+    UnitRow => Units,
+    ToolCallRow => ToolCalls,
+    EngineMetricsRow => EngineMetrics,
+    EngineSampleRow => EngineSamples,
+    PowerRow => Power,
+    RequestRow => Requests,
+    TrajectoryRow => Trajectories,
+    LevelRow => Levels,
+}
+
+/// What a turn is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, Default)]
+#[serde(rename_all = "snake_case")]
+pub enum TurnKind {
+    /// The agent's own conversation.
+    #[default]
+    Main,
+    /// A conversation that another one started.
+    Subagent,
+    /// Not the agent's work: titles, summaries, quota checks.
+    Utility,
+}
+
+/// How a captured request ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, Default)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// Answered whole.
+    #[default]
+    Ok,
+    /// The engine answered with a status of 400 or above.
+    HttpError,
+    /// No answer, or an error event inside the stream.
+    UpstreamError,
+    /// The client went away first.
+    ClientCancelled,
+    /// The stream broke before its end.
+    Truncated,
+}
+
+/// How sure the link from a turn to a row of `engine_metrics` is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, Default)]
+#[serde(rename_all = "snake_case")]
+pub enum EngineJoin {
+    /// The tick has one completion and its token counts are this turn's.
+    Exact,
+    /// The tick has several completions, this turn's among them by time.
+    Shared,
+    /// No tick fits.
+    #[default]
+    None,
+}
+
+/// One API request as it was captured.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
+pub struct TurnRow {
+    /// The run.
+    pub run_id: String,
+    /// The agent's session.
+    pub session_id: String,
+    /// The growing conversation within the session.
+    pub thread_id: String,
+    /// The conversation that started this one.
+    pub parent_thread_id: Option<String>,
+    /// Index of this turn in its thread, from 0.
+    pub turn: u32,
+    /// Unique in the run.
+    pub request_id: String,
+    /// `messages` or `chat`.
+    pub api: String,
+    /// The coding agent, as far as the wire tells (`claude-code`, …).
+    pub agent: Option<String>,
+    /// What the turn is for.
+    pub kind: TurnKind,
+    /// The model asked for.
+    pub model: Option<String>,
+    /// Whether a stream was asked for.
+    pub stream: bool,
+    /// Path and query as sent, secrets masked.
+    pub path: String,
+    /// Every top-level request field that is not a unit, as a JSON object.
+    pub params: String,
+    /// Messages in the request.
+    pub n_messages: u32,
+    /// Tools offered in the request.
+    pub n_tools: u32,
+    /// Units in prompt order (system, tools, messages), by content hash.
+    pub unit_hashes: Vec<String>,
+    /// The body with its units cut out; `api::rebuild_body` puts them back byte for byte.
+    pub body_template: String,
+    /// Leading units (prompt order) shared with the previous turn of the thread.
+    pub n_shared_units: u32,
+    /// Arrival of the request at the proxy.
+    pub request_time: f64,
+    /// First byte of the response's body.
+    pub first_byte_time: Option<f64>,
+    /// First chunk that carries output.
+    pub first_output_time: Option<f64>,
+    /// Last chunk that carries output.
+    pub last_output_time: Option<f64>,
+    /// Last byte of the response, or the moment it broke.
+    pub response_end_time: Option<f64>,
+    /// Output chunks, microseconds after `request_time`.
+    pub output_offsets_us: Vec<i64>,
+    /// `first_output_time` - `request_time`; null for a response that did not stream.
+    pub ttft_ms: Option<f64>,
+    /// (last output - first output) / (osl - 1).
+    pub itl_ms_mean: Option<f64>,
+    /// `response_end_time` - `request_time`.
+    pub e2e_ms: Option<f64>,
+    /// End of the previous response of the thread to the arrival of this request.
+    pub tool_exec_ms: Option<f64>,
+    /// End of the last child thread's response to the arrival of this request, where children ran.
+    pub residual_wait_ms: Option<f64>,
+    /// Status of the response; null when none came.
+    pub http_status: Option<u16>,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// What went wrong, in words.
+    pub error: Option<String>,
+    /// Why generation stopped, as the API says it.
+    pub stop_reason: Option<String>,
+    /// Prompt tokens, from the response's usage.
+    pub isl: Option<u64>,
+    /// Prompt tokens served from cache, from usage.
+    pub isl_cached: Option<u64>,
+    /// Prompt tokens written to cache, from usage.
+    pub isl_cache_write: Option<u64>,
+    /// Prompt tokens computed: `isl` - `isl_cached`, null where usage does not tell.
+    pub isl_new: Option<u64>,
+    /// Output tokens, from usage.
+    pub osl: Option<u64>,
+    /// Reasoning tokens within `osl`, from usage.
+    pub reasoning_tokens: Option<u64>,
+    /// Text of the units after the shared run.
+    pub isl_new_text: String,
+    /// What the model generated, as text in order: reasoning, text, tool calls as JSON lines.
+    pub osl_text: String,
+    /// The reply's blocks as a JSON list of `api::ReplyBlock`.
+    pub reply_blocks: String,
+    /// Index of the row of `engine_metrics` that this turn belongs to.
+    pub engine_row: Option<u64>,
+    /// How sure that link is.
+    pub engine_join: EngineJoin,
+}
+
+/// One distinct unit of a prompt.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+pub struct UnitRow {
+    /// Hex of the first 128 bits of SHA-256 over `text`.
+    pub hash: String,
+    /// `system`, `tool`, `message` or `raw` (a body that could not be parsed).
+    pub kind: String,
+    /// The message's role; empty for other kinds.
+    pub role: String,
+    /// The unit's JSON as sent, less `cache_control` marks. Bodies that are not UTF-8: base64.
+    pub text: String,
+    /// Length of `text`.
+    pub n_bytes: u64,
+}
+
+/// One tool call that a model made.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
+pub struct ToolCallRow {
+    /// The run.
+    pub run_id: String,
+    /// The agent's session.
+    pub session_id: String,
+    /// The thread that asked.
+    pub thread_id: String,
+    /// The turn that asked.
+    pub turn: u32,
+    /// The request whose reply made the call.
+    pub request_id: String,
+    /// Position among the reply's calls.
+    pub index: u32,
+    /// The call's id on the wire.
+    pub call_id: String,
+    /// The tool.
+    pub name: String,
+    /// Arguments as JSON text.
+    pub arguments: String,
+    /// Length of `arguments`.
+    pub argument_bytes: u64,
+    /// End of the response that made the call.
+    pub emitted_time: f64,
+    /// Arrival of the request that brought the result.
+    pub result_time: Option<f64>,
+    /// `result_time` - `emitted_time`.
+    pub wire_ms: Option<f64>,
+    /// The tool's own time, where the agent tells it.
+    pub own_ms: Option<f64>,
+    /// Length of the result's text.
+    pub result_bytes: Option<u64>,
+    /// Whether the agent marked the result as an error.
+    pub is_error: Option<bool>,
+}
+
+/// What the engine's counters said about the requests that completed in one tick.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
+pub struct EngineMetricsRow {
+    /// The scrape in which the completion was seen (stamped before it was sent).
+    pub ts: f64,
+    /// End of that scrape.
+    pub window_end: f64,
+    /// The engine's address.
+    pub engine: String,
+    /// Requests that completed.
+    pub n: u64,
+    /// Mean prompt tokens.
+    pub isl: Option<f64>,
+    /// Mean output tokens.
+    pub osl: Option<f64>,
+    /// Mean prompt tokens computed.
+    pub isl_new: Option<f64>,
+    /// Mean prefill time.
+    pub prefill_ms: Option<f64>,
+    /// Mean decode time.
+    pub decode_ms: Option<f64>,
+    /// Mean time in the queue.
+    pub queue_ms: Option<f64>,
+    /// Mean time per output token after the first.
+    pub itl_ms: Option<f64>,
+    /// Mean end-to-end latency.
+    pub e2e_ms: Option<f64>,
+    /// Completions per reason, as a JSON object.
+    pub stop_reason: String,
+    /// Highest KV-cache use since the last completion, in percent.
+    pub kv_cache_usage_pct_peak: Option<f64>,
+    /// Prompt tokens served from the local prefix cache since the last completion.
+    pub prefix_cache_hits: Option<u64>,
+    /// The same from an external cache.
+    pub external_prefix_cache_hits: Option<u64>,
+    /// A counter went back: the engine restarted and deltas start from 0.
+    pub counter_reset: bool,
+    /// Scrapes that failed since the last completion.
+    pub scrapes_missed: u64,
+}
+
+/// One poll of the metrics page.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
+pub struct EngineSampleRow {
+    /// When the scrape started.
+    pub ts: f64,
+    /// When it was due.
+    pub due: f64,
+    /// How long it took.
+    pub scrape_ms: Option<f64>,
+    /// The engine's address.
+    pub engine: String,
+    /// Why there are no values.
+    pub error: Option<String>,
+    /// Requests running.
+    pub running: Option<f64>,
+    /// Requests waiting.
+    pub waiting: Option<f64>,
+    /// KV-cache use in percent.
+    pub kv_cache_usage_pct: Option<f64>,
+    /// Completed requests so far, all reasons.
+    pub requests_total: Option<f64>,
+    /// Prompt tokens so far.
+    pub prompt_tokens_total: Option<f64>,
+    /// Output tokens so far.
+    pub generation_tokens_total: Option<f64>,
+    /// Prompt tokens served from the local cache so far.
+    pub cached_tokens_total: Option<f64>,
+    /// Prompt tokens served from an external cache so far.
+    pub external_cached_tokens_total: Option<f64>,
+    /// Preemptions so far.
+    pub preemptions_total: Option<f64>,
+    /// Sums of the engine's histograms so far, seconds.
+    pub ttft_sum: Option<f64>,
+    /// Number of observations behind `ttft_sum`.
+    pub ttft_count: Option<f64>,
+    /// Queue time so far, seconds.
+    pub queue_sum: Option<f64>,
+    /// Prefill time so far, seconds.
+    pub prefill_sum: Option<f64>,
+    /// Decode time so far, seconds.
+    pub decode_sum: Option<f64>,
+    /// End-to-end time so far, seconds.
+    pub e2e_sum: Option<f64>,
+    /// Number of observations behind the request histograms.
+    pub request_count: Option<f64>,
+}
+
+/// One power sample of one device.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
+pub struct PowerRow {
+    /// When the sample was read.
+    pub ts: f64,
+    /// When it was due.
+    pub due: f64,
+    /// `nvml`, `dcgm`, `rapl` or `constant`.
+    pub source: String,
+    /// The device's UUID or name.
+    pub device: String,
+    /// Instant power.
+    pub power_w: Option<f64>,
+    /// Power averaged by the device.
+    pub power_avg_w: Option<f64>,
+    /// The device's energy counter.
+    pub energy_j: Option<f64>,
+    /// Use of the device's compute units in percent.
+    pub utilization_pct: Option<f64>,
+    /// Device memory in use.
+    pub memory_used_bytes: Option<u64>,
+    /// Compute clock.
+    pub sm_clock_mhz: Option<u32>,
+}
+
+/// How a replayed request ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, Default)]
+#[serde(rename_all = "snake_case")]
+pub enum RequestStatus {
+    /// Answered whole.
+    #[default]
+    Ok,
+    /// Status of 400 or above, a broken stream, an error event, or no answer.
+    Failed,
+    /// The run ended before the answer did.
+    Cancelled,
+}
+
+/// Whether the output has the length that was asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, Default)]
+#[serde(rename_all = "snake_case")]
+pub enum OutputLength {
+    /// Within min(5 %, 50 tokens) of the target.
+    Ok,
+    /// Shorter.
+    Short,
+    /// Longer.
+    Long,
+    /// No target or no usage to check it by.
+    #[default]
+    Unverified,
+}
+
+/// The part of a run in which a request was sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, Default)]
+#[serde(rename_all = "snake_case")]
+pub enum Phase {
+    /// Agents are still being started.
+    Ramp,
+    /// Until every agent has finished its first turn.
+    Warmup,
+    /// Every agent at work.
+    #[default]
+    Steady,
+    /// An agent has nothing left to start.
+    Tail,
+}
+
+/// One request sent by a replay. All `*_ms` times are on the run clock or from the first attempt's
+/// start, as each field says.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
+pub struct RequestRow {
+    /// The trajectory (one play of one session).
+    pub trajectory_id: String,
+    /// The agent that worked on it, from 0.
+    pub agent_id: u32,
+    /// How many trajectories this agent had worked on before.
+    pub invocation: u32,
+    /// The recorded session.
+    pub session_id: String,
+    /// The recorded thread.
+    pub thread_id: String,
+    /// Index of the turn in its thread.
+    pub turn: u32,
+    /// The recorded request.
+    pub source_request_id: String,
+    /// The API it was sent to.
+    pub api: String,
+    /// When it was due, on the run clock.
+    pub due_at_ms: f64,
+    /// Start of the first attempt, on the run clock.
+    pub sent_at_ms: f64,
+    /// `sent_at_ms` - `due_at_ms`.
+    pub lag_ms: f64,
+    /// The wait before it: recorded tool time.
+    pub tool_wait_ms: Option<f64>,
+    /// First chunk with output, from `sent_at_ms`.
+    pub ttft_ms: Option<f64>,
+    /// Last chunk with output, from `sent_at_ms`.
+    pub last_token_ms: Option<f64>,
+    /// End of the stream, from `sent_at_ms`.
+    pub e2e_ms: Option<f64>,
+    /// (`last_token_ms` - `ttft_ms`) / (`completion_tokens` - 1), from 2 tokens.
+    pub tpot_ms: Option<f64>,
+    /// Gaps between output chunks.
+    pub chunk_gap_ms: Vec<f64>,
+    /// Output tokens in each output chunk, where the engine tells them; else empty.
+    pub chunk_tokens: Vec<u32>,
+    /// Prompt tokens, from usage.
+    pub prompt_tokens: Option<u64>,
+    /// Output tokens, from usage.
+    pub completion_tokens: Option<u64>,
+    /// Prompt tokens served from cache, from usage; null where it has none.
+    pub cached_tokens: Option<u64>,
+    /// Prompt tokens that the recording shares with what its thread sent before, in recorded tokens.
+    pub planned_cached_tokens: Option<u64>,
+    /// Output tokens asked for.
+    pub target_output_tokens: Option<u64>,
+    /// Whether that many came.
+    pub output_length: OutputLength,
+    /// Attempts made.
+    pub attempts: u32,
+    /// How it ended.
+    pub status: RequestStatus,
+    /// What went wrong, in words.
+    pub error: Option<String>,
+    /// Status of the last attempt; null when no response came.
+    pub http_status: Option<u16>,
+    /// Why generation stopped.
+    pub stop_reason: Option<String>,
+    /// The part of the run in which it was sent.
+    pub phase: Phase,
+    /// Capacity: the level in which it was sent.
+    pub level: Option<u32>,
+}
+
+/// One play of one recorded session by one agent.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
+pub struct TrajectoryRow {
+    /// Unique in the run.
+    pub trajectory_id: String,
+    /// The agent.
+    pub agent_id: u32,
+    /// How many it had worked on before.
+    pub invocation: u32,
+    /// The recorded session.
+    pub session_id: String,
+    /// First request, on the run clock.
+    pub start_ms: f64,
+    /// End of the last response, on the run clock.
+    pub end_ms: Option<f64>,
+    /// Requests planned.
+    pub n_planned: u32,
+    /// Requests sent.
+    pub n_sent: u32,
+    /// Requests that failed.
+    pub n_failed: u32,
+    /// Whether every planned request was answered whole.
+    pub completed: bool,
+    /// Prompt tokens, summed.
+    pub prompt_tokens: u64,
+    /// Output tokens, summed.
+    pub completion_tokens: u64,
+    /// Tool waits, summed.
+    pub tool_wait_ms: f64,
+    /// Capacity: the level.
+    pub level: Option<u32>,
+}
+
+/// One number of agents tried by a capacity search.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
+pub struct LevelRow {
+    /// Index of the level in the order tried.
+    pub level: u32,
+    /// Concurrent agents.
+    pub agents: u32,
+    /// Start of its steady window, on the run clock.
+    pub start_ms: f64,
+    /// End of its steady window, on the run clock.
+    pub end_ms: f64,
+    /// `pass`, `fail` or `invalid`.
+    pub verdict: String,
+    /// Why, in words.
+    pub reason: Option<String>,
+    /// Value of every condition's statistic, by its text, as a JSON object.
+    pub values: String,
+}
