@@ -1,0 +1,99 @@
+//! `Proxy`: a capture that runs.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use futures_util::FutureExt;
+use pyo3::prelude::*;
+use tokio_util::sync::CancellationToken;
+
+use super::handle::PyHandle;
+use super::lifecycle::{Lifecycle, Started};
+use super::settings::RecordingArguments;
+use super::{errors, json};
+use crate::error::Result;
+use crate::recording::{CaptureRecording, CaptureRecordingConfig};
+
+/// A running capture as its handle sees it: the recording until its end, its address for ever.
+#[derive(Clone)]
+struct View {
+    local_addr: SocketAddr,
+    recording: Arc<Mutex<Option<CaptureRecording>>>,
+}
+
+impl View {
+    fn lock(&self) -> MutexGuard<'_, Option<CaptureRecording>> {
+        self.recording.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A proxy and a poller that fill one run directory.
+#[pyclass(frozen, extends = PyHandle, name = "Proxy", module = "agentbench")]
+pub(super) struct PyProxy {
+    out: PathBuf,
+    lifecycle: Arc<Lifecycle<View>>,
+}
+
+#[pymethods]
+impl PyProxy {
+    #[new]
+    #[pyo3(signature = (
+        upstream, *, out, listen = "127.0.0.1:0", metrics_url = None, poll_interval_s = 0.1,
+        argv = None, settings = None
+    ))]
+    #[allow(clippy::too_many_arguments)] // keyword-only on the Python side
+    fn new(
+        upstream: String,
+        out: PathBuf,
+        listen: &str,
+        metrics_url: Option<String>,
+        poll_interval_s: f64,
+        argv: Option<Vec<String>>,
+        settings: Option<Bound<'_, PyAny>>,
+    ) -> PyResult<PyClassInitializer<Self>> {
+        let listen = listen.parse().map_err(|_| {
+            errors::config(format!("listen: {listen:?} is no address; write it like 127.0.0.1:8001"))
+        })?;
+        let recording = RecordingArguments { out, metrics_url, poll_interval_s, argv, settings };
+        let config = CaptureRecordingConfig { recording: recording.config()?, listen, upstream };
+        let out = config.recording.out.clone();
+        let lifecycle = Lifecycle::new("proxy", move || start(config.clone()).boxed());
+        Ok(PyClassInitializer::from(PyHandle::new(lifecycle.clone()))
+            .add_subclass(Self { out, lifecycle }))
+    }
+
+    /// The base URL to point agents at.
+    #[getter]
+    fn url(&self) -> PyResult<String> {
+        Ok(format!("http://{}", self.lifecycle.handle()?.local_addr))
+    }
+
+    /// The run directory.
+    #[getter]
+    fn out(&self) -> PathBuf {
+        self.out.clone()
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<agentbench.Proxy to {}>", self.out.display())
+    }
+}
+
+async fn start(config: CaptureRecordingConfig) -> Result<Started<View>> {
+    let out = config.recording.out.clone();
+    let recording = CaptureRecording::start(config).await?;
+    let local_addr = recording.local_addr();
+    let handle = View { local_addr, recording: Arc::new(Mutex::new(Some(recording))) };
+    let (view, stop) = (handle.clone(), CancellationToken::new());
+    let stopped = stop.clone();
+    let ending = async move {
+        stopped.cancelled().await;
+        let recording = view.lock().take();
+        if let Some(recording) = recording {
+            recording.finish().await?;
+        }
+        Ok(Some(out))
+    };
+    Ok(Started { handle, stop, ending: ending.boxed() })
+}
