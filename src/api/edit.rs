@@ -43,8 +43,10 @@ pub fn edit_top_level(body: &[u8], edits: &[(&str, Option<Value>)]) -> Result<Ve
             && !edit_of.contains(&Some(index))
         {
             let comma = if std::mem::take(&mut is_first) { "" } else { "," };
-            let name = Value::from(*name);
-            edited.push_str(&format!("{comma}{name}:{value}"));
+            let name = Value::from(*name).to_string();
+            for part in [comma, &name, ":", &value.to_string()] {
+                edited.push_str(part);
+            }
         }
     }
     edited.push_str(after_last(text, &members, first_key));

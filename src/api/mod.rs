@@ -15,6 +15,7 @@ mod scan;
 pub mod stream;
 pub mod template;
 pub mod usage;
+mod wire_text;
 
 use serde::{Deserialize, Serialize};
 

@@ -125,7 +125,9 @@ fn write_value(bytes: &mut Vec<u8>, value: &Value) {
         Value::String(text) => write_text(bytes, text),
         Value::Array(values) => {
             bytes.push(b'[');
-            values.iter().for_each(|value| write_value(bytes, value));
+            for value in values {
+                write_value(bytes, value);
+            }
             bytes.push(b']');
         }
         Value::Object(members) => write_members(bytes, members.iter().collect()),

@@ -149,7 +149,8 @@ mod tests {
 
     #[test]
     fn members_of_objects() {
-        let cases: &[(&str, Option<&[(&str, &str)]>)] = &[
+        type Pairs = &'static [(&'static str, &'static str)];
+        let cases: &[(&str, Option<Pairs>)] = &[
             ("{}", Some(&[])),
             (" { } ", Some(&[])),
             (r#"{"a":1,"b":"x"}"#, Some(&[("a", "1"), ("b", "\"x\"")])),
@@ -196,6 +197,6 @@ mod tests {
         assert_eq!(elements("[]", 0), Some(vec![]));
         assert_eq!(elements("[1", 0), None);
         let deep = "[".repeat(100_000) + &"]".repeat(100_000);
-        assert_eq!(elements(&deep, 0), Some(vec![1..deep.len() - 1]));
+        assert_eq!(elements(&deep, 0).unwrap()[0], 1..deep.len() - 1);
     }
 }

@@ -235,7 +235,7 @@ fn fill_in(body: &mut Vec<u8>, placeholder: &str, units: &[&str]) -> Option<()> 
             body.extend_from_slice(cut.removed.as_bytes());
             position = cut.offset;
         }
-        body.extend_from_slice(text[position..].as_bytes());
+        body.extend_from_slice(&text.as_bytes()[position..]);
     }
     cuts.next().is_none().then_some(())
 }

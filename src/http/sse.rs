@@ -188,7 +188,7 @@ mod tests {
 
     #[derive(Debug, Clone, PartialEq, Eq, Default)]
     struct Event {
-        event: String,
+        name: String,
         data: String,
         id: Option<String>,
         retry_ms: Option<u64>,
@@ -197,7 +197,7 @@ mod tests {
     impl From<SseEvent<'_>> for Event {
         fn from(event: SseEvent<'_>) -> Self {
             Self {
-                event: event.event.to_owned(),
+                name: event.event.to_owned(),
                 data: event.data.to_owned(),
                 id: event.id.map(str::to_owned),
                 retry_ms: event.retry_ms,
@@ -252,7 +252,7 @@ mod tests {
             let text = String::from_utf8_lossy(&value).into_owned();
             match field {
                 b"data" => data.push(value),
-                b"event" => event.event = text,
+                b"event" => event.name = text,
                 b"id" if !text.contains('\0') => event.id = Some(text),
                 b"retry" if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) => {
                     event.retry_ms = text.parse().ok();
@@ -268,7 +268,7 @@ mod tests {
         let expected: Vec<(String, String)> =
             expected.iter().map(|(event, data)| ((*event).into(), (*data).into())).collect();
         let whole = decode(&[stream], MAX_EVENT_BYTES);
-        let pairs: Vec<_> = whole.iter().map(|e| (e.event.clone(), e.data.clone())).collect();
+        let pairs: Vec<_> = whole.iter().map(|e| (e.name.clone(), e.data.clone())).collect();
         assert_eq!(pairs, expected, "{shown:?}");
         assert_eq!(whole, reference(stream), "{shown:?}");
         let single: Vec<&[u8]> = stream.chunks(1).collect();
