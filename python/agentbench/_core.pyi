@@ -377,15 +377,17 @@ class Replay(Handle):
     duration_s
         Seconds after which nothing more is started.
     trajectories
-        Sessions to play, over and over where the recording has fewer; by default each once, or as many as fit into
-        `duration_s`.
+        Sessions to play, over and over where the recording has fewer; by default each once and one for each agent,
+        or as many as fit into `duration_s`.
     api
         One of `APIS`: ``auto`` sends as recorded where the engine takes it and honours output lengths there, else
         converted; ``recorded``; ``messages``; ``chat``.
     model
         The model to ask for; by default the one that the engine serves.
+    api_key
+        Sent as bearer token and as ``x-api-key``; never written down.
     ramp_s
-        Seconds over which the agents' starts are spread.
+        Seconds over which the agents' starts are spread; by default 0.05 for each agent, 10 at most.
     on_error
         What a failed request does: ``stop-trajectory`` starts nothing more of its session, ``continue`` goes on.
     include_utility
@@ -412,7 +414,8 @@ class Replay(Handle):
         trajectories: int | None = None,
         api: str = "auto",
         model: str | None = None,
-        ramp_s: float = 0.0,
+        api_key: str | None = None,
+        ramp_s: float | None = None,
         on_error: str = "stop-trajectory",
         include_utility: bool = False,
         metrics_url: str | None = "auto",

@@ -9,6 +9,7 @@
 
 mod arrow;
 mod errors;
+mod gpus;
 mod handle;
 mod host;
 mod json;
@@ -29,6 +30,8 @@ mod core {
     use super::arrow::PyTable;
     #[pymodule_export]
     use super::errors::{AgentbenchError, ConfigError, GpuError, TraceError, UpstreamError};
+    #[pymodule_export]
+    use super::gpus::probe_gpus;
     #[pymodule_export]
     use super::handle::PyHandle;
     #[pymodule_export]

@@ -10,8 +10,10 @@ use std::time::Duration;
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
+use tokio_util::sync::CancellationToken;
 
 use crate::error::Error;
+use crate::shutdown::Shutdown;
 
 /// Time between two looks for signals.
 const SIGNAL_CHECK: Duration = Duration::from_millis(50);
@@ -127,4 +129,42 @@ where
 /// A task of the core that panicked or was dropped by the runtime.
 fn task_failed(error: &tokio::task::JoinError) -> PyErr {
     Error::Internal(error.to_string()).into()
+}
+
+/// Runs work that blocks and can be told to end early: an interrupted caller asks it to end and waits
+/// for that, so that what it was writing is whole.
+pub(super) fn wait_cancellable<T>(
+    py: Python<'_>,
+    work: impl FnOnce(&Shutdown) -> Result<T, Error> + Send + 'static,
+) -> PyResult<T>
+where
+    T: Send + 'static,
+{
+    let (shutdown, told) = (Shutdown::new(Duration::ZERO), CancellationToken::new());
+    let (worker, ended) = (shutdown.clone(), told.clone());
+    let result = wait_blocking(py, move || {
+        let _ended = ended.drop_guard();
+        work(&worker)
+    });
+    if result.is_err() {
+        shutdown.cancel();
+        py.detach(|| pyo3_async_runtimes::tokio::get_runtime().block_on(told.cancelled()));
+    }
+    result
+}
+
+/// An awaitable for such work; a cancelled task asks it to end.
+pub(super) fn awaitable_cancellable<'py, T>(
+    py: Python<'py>,
+    work: impl FnOnce(&Shutdown) -> Result<T, Error> + Send + 'static,
+) -> PyResult<Bound<'py, PyAny>>
+where
+    T: for<'any> IntoPyObject<'any> + Send + 'static,
+{
+    let shutdown = Shutdown::new(Duration::ZERO);
+    let worker = shutdown.clone();
+    awaitable(py, async move {
+        let _cancelled = shutdown.token().clone().drop_guard();
+        off_thread(move || work(&worker)).await
+    })
 }

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 VERBS = ["capture", "doctor", "engine", "export", "replay", "synthesize"]
 CLIENT = """
 import json, os, sys, urllib.request
-body = {"model": "simulated", "max_tokens": 8, "messages": [{"role": "user", "content": "hi"}]}
+body = {"model": "agentbench-sim", "max_tokens": 8, "messages": [{"role": "user", "content": "hi"}]}
 for url in (os.environ["ANTHROPIC_BASE_URL"] + "/v1/messages", os.environ["OPENAI_BASE_URL"] + "/chat/completions"):
     request = urllib.request.Request(url, json.dumps(body).encode(), {"content-type": "application/json"})
     urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request).read()

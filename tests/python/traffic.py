@@ -48,7 +48,7 @@ def messages_body(texts: list[str], *, stream: bool = True, max_tokens: int = 16
     """An Anthropic Messages request whose texts are user and assistant in turn."""
     roles = ["user", "assistant"]
     return {
-        "model": "simulated",
+        "model": "agentbench-sim",
         "max_tokens": max_tokens,
         "stream": stream,
         "system": [{"type": "text", "text": "You are a careful coding agent. " * 8}],
@@ -61,7 +61,7 @@ def chat_body(texts: list[str], *, stream: bool = True, max_tokens: int = 16) ->
     """A chat completions request whose texts are user and assistant in turn."""
     roles = ["user", "assistant"]
     messages = [{"role": roles[index % 2], "content": text} for index, text in enumerate(texts)]
-    body: dict[str, Any] = {"model": "simulated", "max_tokens": max_tokens, "stream": stream, "messages": messages}
+    body: dict[str, Any] = {"model": "agentbench-sim", "max_tokens": max_tokens, "stream": stream, "messages": messages}
     return body | ({"stream_options": {"include_usage": True}} if stream else {})
 
 

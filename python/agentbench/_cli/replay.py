@@ -49,7 +49,8 @@ class Wanted:
 @click.option("--out", type=click.Path(path_type=Path), help="The run directory.  [default: results/replay-TIME]")
 @click.option("--api", type=click.Choice(APIS), default=APIS[0], show_default=True, help="The API to send to.")
 @click.option("--model", help="The model to ask for.  [default: the one that the engine serves]")
-@click.option("--ramp", type=DURATION, help="Spread the agents' starts over this time.")
+@click.option("--api-key", envvar="AGENTBENCH_API_KEY", show_envvar=True, help="Sent to the engine, never written down.")
+@click.option("--ramp", type=DURATION, help="Spread the agents' starts over this time.  [default: 50ms an agent]")
 @click.option("--continue-on-error", is_flag=True, help="Go on with a session after a failed request.")
 @click.option("--include-utility", is_flag=True, help="Send titles, summaries and quota checks too.")
 @click.option("--metrics-url", type=URL_OR_NONE, help="The engine's metrics page.  [default: --url with /metrics]")
@@ -76,7 +77,7 @@ def command(
     """
     settings |= {
         "duration_s": duration,
-        "ramp_s": ramp or 0.0,
+        "ramp_s": ramp,
         "poll_interval_s": poll_interval,
         "on_error": "continue" if continue_on_error else "stop-trajectory",
         "argv": masked_argv(),
