@@ -1,11 +1,14 @@
 //! Synthetic sessions after published statistics, written as a run directory.
 //!
-//! `profile` holds the figures, `plan` draws sessions in counts and times, `statistics` compares them
+//! `profile` holds the figures, `planner` draws sessions in counts and times, `statistics` compares them
 //! with what has been published, `text` and `tools` write words of our own, `wire` makes request bodies
 //! of them and `rows` reads rows off those. Everything below this file is pure; the same seed gives the
 //! same tables. Such a run is labelled synthetic in its manifest and names no real agent or model.
 
+#[cfg(test)]
+mod consistency;
 pub mod plan;
+pub mod planner;
 pub mod profile;
 mod rows;
 mod session;
@@ -23,7 +26,8 @@ use crate::clock::{Clock, unix_seconds};
 use crate::error::{Error, Result};
 use crate::shutdown::Shutdown;
 use crate::trace::{HostInfo, Manifest, RunKind, RunWriter};
-use plan::{SessionPlan, plan_session};
+use plan::SessionPlan;
+use planner::plan_session;
 use profile::Profile;
 use session::SessionWriter;
 
@@ -165,6 +169,6 @@ fn duration_us(plan: &SessionPlan) -> i64 {
 
 /// From one session's start to the next one's: sessions come independently of each other.
 fn until_next_ns(profile: &Profile, seed: u64, index: u32) -> i64 {
-    let share: f64 = plan::generator(seed, index, 2).random_range(0.0..1.0);
+    let share: f64 = planner::generator(seed, index, 2).random_range(0.0..1.0);
     (-(1.0 - share).ln() * profile.between_sessions_ms * 1e6) as i64
 }

@@ -6,9 +6,8 @@
 
 use crate::api::{Reply, ReplyBlock, parse_request};
 use crate::error::{Error, Result};
-use crate::synthesize::plan::{
-    CallPlan, Cause, SessionPlan, ThreadPlan, ThreadRole, TurnPlan, generator,
-};
+use crate::synthesize::plan::{CallPlan, Cause, SessionPlan, ThreadPlan, ThreadRole, TurnPlan};
+use crate::synthesize::planner::generator;
 use crate::synthesize::profile::Profile;
 use crate::synthesize::rows::{SessionRows, TurnParts, UnitsKnown};
 use crate::synthesize::text::Author;

@@ -176,7 +176,7 @@ impl Sums {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::synthesize::plan::plan_session;
+    use crate::synthesize::planner::plan_session;
     use crate::synthesize::profile::Profile;
 
     fn plans(profile: &Profile, count: u32) -> Vec<SessionPlan> {
@@ -190,14 +190,14 @@ mod tests {
             values.iter().map(|(name, _)| *name).collect::<Vec<_>>(),
             PUBLISHED.map(|figure| figure.name)
         );
-        let mut missed = String::new();
+        let mut missed = Vec::new();
         for ((name, value), figure) in values.iter().zip(PUBLISHED) {
             let off = value / figure.value - 1.0;
             println!("{name:30} {value:12.2} published {:12.2} off {:+.3}", figure.value, off);
             if off.abs() > figure.tolerance {
-                missed += &format!("{name}: {value:.2} instead of {}\n", figure.value);
+                missed.push(format!("{name}: {value:.2} instead of {}", figure.value));
             }
         }
-        assert!(missed.is_empty(), "\n{missed}");
+        assert!(missed.is_empty(), "{missed:#?}");
     }
 }
