@@ -16,6 +16,7 @@ from agentbench._types import (
     MetricsPage,
     PollerStats,
     ReplayProgress,
+    SimulatorStats,
     TurnTotals,
 )
 
@@ -458,13 +459,21 @@ class SimulatedEngine(Handle):
     speed
         The cost model, one of `SPEEDS`.
     model
-        The name of the model that it serves.
+        The name of the model that it serves; by default ``agentbench-sim``.
     script
         A file of answers to give instead of filler: tool calls and text, so that a real agent runs a loop.
     tokenizer
         A ``tokenizer.json`` to count tokens by; without it a token is 4 bytes.
     seed
         The same seed gives the same text.
+    kv_blocks
+        KV blocks of 16 tokens, instead of the profile's.
+    max_model_len
+        Longest prompt plus output in tokens, instead of the profile's.
+    max_num_seqs
+        Most sequences in one step, instead of the profile's.
+    max_num_batched_tokens
+        Most tokens computed in one step, instead of the profile's.
     """
 
     def __new__(
@@ -472,15 +481,22 @@ class SimulatedEngine(Handle):
         *,
         host: str = "127.0.0.1",
         port: int = 0,
-        speed: str = ...,
-        model: str = "simulated",
+        speed: str = "h200-8b",
+        model: str | None = None,
         script: str | PathLike[str] | None = None,
         tokenizer: str | PathLike[str] | None = None,
         seed: int = 0,
+        kv_blocks: int | None = None,
+        max_model_len: int | None = None,
+        max_num_seqs: int | None = None,
+        max_num_batched_tokens: int | None = None,
     ) -> Self: ...
     @property
     def url(self) -> str:
         """The base URL."""
+
+    def stats(self) -> SimulatorStats:
+        """Return its figures so far; after the end, the final ones."""
 
     def stop(self) -> None:
         """End it."""
@@ -498,7 +514,7 @@ def synthesize(
     out: str | PathLike[str],
     *,
     sessions: int = 8,
-    profile: str = ...,
+    profile: str = "tracelab",
     seed: int = 0,
     max_turns: int | None = None,
     argv: Sequence[str] | None = None,
@@ -530,7 +546,7 @@ def synthesize_async(
     out: str | PathLike[str],
     *,
     sessions: int = 8,
-    profile: str = ...,
+    profile: str = "tracelab",
     seed: int = 0,
     max_turns: int | None = None,
     argv: Sequence[str] | None = None,

@@ -95,6 +95,24 @@ class ReplayProgress(TypedDict):
     recent_itl_ms: float | None
 
 
+class SimulatorStats(TypedDict):
+    """Figures of the embedded engine since its start.
+
+    ``running`` and ``waiting`` are requests now; ``finished`` and ``aborted`` (the client went away) since the
+    start. ``cached_tokens`` are those of ``prompt_tokens`` that the prefix cache served.
+    """
+
+    running: int
+    waiting: int
+    finished: int
+    aborted: int
+    prompt_tokens: int
+    cached_tokens: int
+    generation_tokens: int
+    preemptions: int
+    kv_cache_usage_pct: float
+
+
 class TurnTotals(TypedDict):
     """Counts and sums over captured turns.
 

@@ -9,6 +9,7 @@
 
 mod arrow;
 mod errors;
+mod export;
 mod gpus;
 mod handle;
 mod host;
@@ -18,6 +19,7 @@ mod proxy;
 mod run;
 mod runtime;
 mod settings;
+mod synthesis;
 
 use pyo3::prelude::*;
 
@@ -31,6 +33,8 @@ mod core {
     #[pymodule_export]
     use super::errors::{AgentbenchError, ConfigError, GpuError, TraceError, UpstreamError};
     #[pymodule_export]
+    use super::export::{export_jsonl, export_jsonl_async};
+    #[pymodule_export]
     use super::gpus::probe_gpus;
     #[pymodule_export]
     use super::handle::PyHandle;
@@ -38,6 +42,8 @@ mod core {
     use super::proxy::PyProxy;
     #[pymodule_export]
     use super::run::PyRun;
+    #[pymodule_export]
+    use super::synthesis::{synthesize, synthesize_async};
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

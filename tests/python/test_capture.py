@@ -139,7 +139,7 @@ def test_a_poller_alone_writes_a_run(engine: agentbench.SimulatedEngine, tmp_pat
 
 def test_the_engine_says_what_it_is(engine: agentbench.SimulatedEngine) -> None:
     info = agentbench.engine_info(engine.url)
-    assert (info["name"], info["model"], info["simulated"]) == ("agentbench-simulated", "simulated", True)
+    assert (info["name"], info["model"], info["simulated"]) == ("agentbench-simulated", "agentbench-sim", True)
     page = agentbench.metrics_page(f"{engine.url}/metrics")
     assert page["engine"] == "vllm"
     assert "prompt_tokens" in page["fields"]
