@@ -11,7 +11,6 @@ use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict};
 
 use super::runtime;
-use crate::error::{Error, Result};
 use crate::trace::{Run, Table};
 
 /// One table of a run, read as an Arrow stream.
@@ -51,12 +50,8 @@ impl PyTable {
     }
 
     /// The number of rows.
-    fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
-        if let Some(rows) = self.run.manifest().rows.get(self.table.stem()) {
-            return Ok(*rows as usize);
-        }
-        let (run, table) = (Arc::clone(&self.run), self.table);
-        runtime::wait_blocking(py, move || count_rows(&run, table))
+    fn __len__(&self) -> usize {
+        self.run.row_count(self.table) as usize
     }
 
     /// Exports the table by the Arrow `PyCapsule` protocol. A requested schema is not honoured, as the
@@ -82,15 +77,7 @@ impl PyTable {
         slf.py().import("agentbench._frames")?.call_method1("to_polars", (slf,))
     }
 
-    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
-        Ok(format!("<agentbench.Table {}: {} rows>", self.table.stem(), self.__len__(py)?))
+    fn __repr__(&self) -> String {
+        format!("<agentbench.Table {}: {} rows>", self.table.stem(), self.__len__())
     }
-}
-
-fn count_rows(run: &Run, table: Table) -> Result<usize> {
-    let mut rows = 0;
-    for batch in run.batches(table)? {
-        rows += batch.map_err(|error| Error::Internal(error.to_string()))?.num_rows();
-    }
-    Ok(rows)
 }

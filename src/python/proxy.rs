@@ -53,7 +53,9 @@ impl PyProxy {
         settings: Option<Bound<'_, PyAny>>,
     ) -> PyResult<PyClassInitializer<Self>> {
         let listen = listen.parse().map_err(|_| {
-            errors::config(format!("listen: {listen:?} is no address; write it like 127.0.0.1:8001"))
+            errors::config(format!(
+                "listen: {listen:?} is no address; write it like 127.0.0.1:8001"
+            ))
         })?;
         let recording = RecordingArguments { out, metrics_url, poll_interval_s, argv, settings };
         let config = CaptureRecordingConfig { recording: recording.config()?, listen, upstream };

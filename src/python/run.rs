@@ -14,12 +14,14 @@ use crate::error::{Error, Result};
 use crate::trace::record::TurnRow;
 use crate::trace::{Run, Table, turn_totals};
 
+type Turns = HashMap<String, TurnRow>;
+
 /// An open run directory.
 #[pyclass(frozen, name = "Run", module = "agentbench")]
 pub(super) struct PyRun {
     pub(super) path: PathBuf,
     pub(super) run: Arc<Run>,
-    turns: Arc<OnceLock<HashMap<String, TurnRow>>>,
+    turns: Arc<OnceLock<Turns>>,
 }
 
 impl PyRun {
@@ -48,24 +50,18 @@ impl PyRun {
     }
 }
 
-/// Turns by request id, less the texts that rebuilding a prompt does not need; made once.
-fn index<'a>(
-    run: &Run,
-    turns: &'a OnceLock<HashMap<String, TurnRow>>,
-) -> Result<&'a HashMap<String, TurnRow>> {
-    if turns.get().is_none() {
-        let mut rows = HashMap::new();
-        for row in run.rows::<TurnRow>()? {
-            let mut row = row?;
-            row.osl_text = String::new();
-            row.isl_new_text = String::new();
-            row.reply_blocks = String::new();
-            row.output_offsets_us = Vec::new();
-            rows.insert(row.request_id.clone(), row);
-        }
-        return Ok(turns.get_or_init(|| rows));
+/// What rebuilding a prompt needs of a turn.
+const REBUILDING: [&str; 3] = ["request_id", "unit_hashes", "body_template"];
+
+/// Turns by request id; made once.
+fn index<'a>(run: &Run, turns: &'a OnceLock<Turns>) -> Result<&'a Turns> {
+    if let Some(turns) = turns.get() {
+        return Ok(turns);
     }
-    turns.get().ok_or_else(|| Error::Internal("the index of turns is gone".into()))
+    let rows = run.rows_of_columns::<TurnRow>(&REBUILDING)?;
+    let rows = rows.map(|row| row.map(|row| (row.request_id.clone(), row)));
+    let rows = rows.collect::<Result<Turns>>()?;
+    Ok(turns.get_or_init(|| rows))
 }
 
 #[pymethods]

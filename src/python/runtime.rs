@@ -63,8 +63,9 @@ where
     let runtime = pyo3_async_runtimes::tokio::get_runtime();
     let mut task = runtime.spawn(future);
     loop {
-        let polled = py
-            .detach(|| runtime.block_on(async { tokio::time::timeout(SIGNAL_CHECK, &mut task).await }));
+        let polled = py.detach(|| {
+            runtime.block_on(async { tokio::time::timeout(SIGNAL_CHECK, &mut task).await })
+        });
         match polled {
             Ok(Ok(result)) => return result.map_err(IntoPyErr::into_py_err),
             Ok(Err(join)) => return Err(task_failed(&join)),

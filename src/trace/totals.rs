@@ -35,10 +35,23 @@ pub struct TurnTotals {
     pub span_ms: Option<f64>,
 }
 
+/// The columns that are read.
+const COLUMNS: [&str; 9] = [
+    "session_id",
+    "thread_id",
+    "request_time",
+    "response_end_time",
+    "tool_exec_ms",
+    "outcome",
+    "isl",
+    "isl_cached",
+    "osl",
+];
+
 /// Adds up the turns of a run, streamed.
 pub fn turn_totals(run: &Run) -> Result<TurnTotals> {
     let mut sums = Sums::default();
-    for turn in run.rows::<TurnRow>()? {
+    for turn in run.rows_of_columns::<TurnRow>(&COLUMNS)? {
         sums.add(&turn?);
     }
     Ok(sums.finish())
@@ -66,7 +79,8 @@ impl Sums {
         self.sessions.insert(turn.session_id.clone());
         self.threads.insert((turn.session_id.clone(), turn.thread_id.clone()));
         let end = turn.response_end_time.unwrap_or(turn.request_time);
-        self.first = Some(self.first.map_or(turn.request_time, |first| first.min(turn.request_time)));
+        self.first =
+            Some(self.first.map_or(turn.request_time, |first| first.min(turn.request_time)));
         self.last = Some(self.last.map_or(end, |last| last.max(end)));
     }
 

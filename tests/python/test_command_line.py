@@ -217,7 +217,7 @@ def test_engine_serves_until_ctrl_c(tmp_path: Path) -> None:
 
 
 def test_synthesize_then_export(empty: Path) -> None:
-    made = agentbench("synthesize", "--out", "trace", "--sessions", "2", "--seed", "3", cwd=empty)
+    made = agentbench("synthesize", "--out", "trace", "--profile", "small", "--sessions", "2", "--seed", "3", cwd=empty)
     assert made.returncode == 0, made.stderr
     assert "synthetic: 2 sessions" in made.stdout
     exported = agentbench("export", "trace", "--format", "jsonl", "--out", "jsonl", "--no-prompts", cwd=empty)

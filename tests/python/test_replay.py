@@ -85,7 +85,7 @@ def test_the_sample_says_that_it_is_synthetic() -> None:
 
 
 def test_a_stopped_replay_keeps_what_there_is(tmp_path: Path) -> None:
-    trace = agentbench.synthesize(tmp_path / "trace", sessions=3)
+    trace = agentbench.synthesize(tmp_path / "trace", sessions=3, profile="small")
     with agentbench.SimulatedEngine(speed="laptop") as engine:
         handle = agentbench.Replay(trace, url=engine.url, out=tmp_path / "run", agents=3, on_error="continue").start()
         while handle.progress()["requests_sent"] < 3:
@@ -103,7 +103,7 @@ def test_a_stopped_replay_keeps_what_there_is(tmp_path: Path) -> None:
 
 
 async def test_a_cancelled_task_stops_the_replay_and_keeps_what_there_is(tmp_path: Path) -> None:
-    trace = await agentbench.synthesize_async(tmp_path / "trace", sessions=3)
+    trace = await agentbench.synthesize_async(tmp_path / "trace", sessions=3, profile="small")
     async with agentbench.SimulatedEngine(speed="laptop") as engine:
         task = asyncio.ensure_future(
             agentbench.replay_async(trace, url=engine.url, out=tmp_path / "run", agents=3)
@@ -119,7 +119,7 @@ async def test_a_cancelled_task_stops_the_replay_and_keeps_what_there_is(tmp_pat
 
 def test_failed_requests_are_rows(captured: Captured, tmp_path: Path) -> None:
     """An engine that goes away in the middle fails requests, not the run."""
-    trace = agentbench.synthesize(tmp_path / "trace", sessions=2)
+    trace = agentbench.synthesize(tmp_path / "trace", sessions=2, profile="small")
     engine = agentbench.SimulatedEngine(speed="laptop").start()
     handle = agentbench.Replay(trace, url=engine.url, out=tmp_path / "run", agents=2).start()
     while handle.progress()["requests_sent"] < 2:
@@ -135,7 +135,7 @@ def test_failed_requests_are_rows(captured: Captured, tmp_path: Path) -> None:
 
 
 def test_synthesize_is_the_same_for_the_same_seed(tmp_path: Path) -> None:
-    runs = [agentbench.synthesize(tmp_path / name, sessions=2, seed=seed) for name, seed in zip("abc", (7, 7, 8))]  # noqa: B905
+    runs = [agentbench.synthesize(tmp_path / name, sessions=2, profile="small", seed=seed) for name, seed in zip("abc", (7, 7, 8))]  # noqa: B905
     columns = ["session_id", "thread_id", "turn", "isl", "osl", "tool_exec_ms", "osl_text", "unit_hashes"]
     first, same, other = (run.turns().to_polars().select(columns) for run in runs)
     assert first.equals(same)
