@@ -33,13 +33,7 @@ pub(super) struct BodyCopy {
 
 impl BodyCopy {
     pub(super) fn new(limit_bytes: u64) -> Self {
-        Self {
-            pieces: Vec::new(),
-            tail: BytesMut::new(),
-            marks: Vec::new(),
-            bytes: 0,
-            limit_bytes,
-        }
+        Self { pieces: Vec::new(), tail: BytesMut::new(), marks: Vec::new(), bytes: 0, limit_bytes }
     }
 
     fn push(&mut self, data: &Bytes, at_ns: i64) {

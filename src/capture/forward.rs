@@ -83,13 +83,7 @@ impl Forwarder {
         }
     }
 
-    fn record(
-        &self,
-        api: Api,
-        target: Target,
-        parts: &Parts,
-        arrived_ns: i64,
-    ) -> Arc<Recording> {
+    fn record(&self, api: Api, target: Target, parts: &Parts, arrived_ns: i64) -> Arc<Recording> {
         let exchange = Exchange {
             number: self.received.fetch_add(1, Ordering::Relaxed),
             api,

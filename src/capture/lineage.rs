@@ -193,7 +193,9 @@ impl Lineage {
         };
         let forgotten = self.forget_beyond_cap(key);
         let placed = self.placed;
-        let Some(thread) = self.threads.get_mut(&key) else { unreachable!("found or opened above") };
+        let Some(thread) = self.threads.get_mut(&key) else {
+            unreachable!("found or opened above")
+        };
         thread.used = placed;
         let new_units = prompt.units_unknown_to(&thread.last.prompt);
         thread.advance(seen, prompt, is_new);
@@ -220,17 +222,20 @@ impl Lineage {
         }
         let root = (seen.session.map(Arc::from), prompt.root_key());
         let candidates = self.by_root.get(&root)?;
+        // Only needed, and only then worth its price, to tell several threads apart.
+        let reply = if candidates.len() > 1 { last_assistant_text(seen.units) } else { None };
         candidates
             .iter()
-            .filter_map(|key| Some((self.threads.get(key)?.fitness(seen, prompt)?, *key)))
+            .filter_map(|key| Some((self.threads.get(key)?.fitness(seen, prompt, reply)?, *key)))
             .max()
             .map(|(_, key)| key)
     }
 
     fn open(&mut self, seen: &Seen<'_>, prompt: &Prompt) -> ThreadKey {
         let spawner = self.spawner_of(seen);
-        let spawner_session =
-            spawner.and_then(|key| self.threads.get(&key)).map(|thread| Arc::clone(&thread.session));
+        let spawner_session = spawner
+            .and_then(|key| self.threads.get(&key))
+            .map(|thread| Arc::clone(&thread.session));
         let session = match (seen.session, spawner_session) {
             (Some(named), _) => Arc::from(named),
             (None, Some(session)) => session,
@@ -302,7 +307,9 @@ impl Lineage {
         sessions
             .iter()
             .flat_map(|session| session.spawns.iter())
-            .filter(|(key, prompt)| self.threads.contains_key(key) && text.contains(prompt.as_str()))
+            .filter(|(key, prompt)| {
+                self.threads.contains_key(key) && text.contains(prompt.as_str())
+            })
             .max_by_key(|(key, prompt)| (prompt.len(), *key))
             .map(|(key, _)| *key)
     }
@@ -373,7 +380,12 @@ struct Fitness {
 
 impl Thread {
     /// None where the request cannot continue this thread.
-    fn fitness(&self, seen: &Seen<'_>, prompt: &Prompt) -> Option<Fitness> {
+    fn fitness(
+        &self,
+        seen: &Seen<'_>,
+        prompt: &Prompt,
+        repeated_reply: Option<ContentHash>,
+    ) -> Option<Fitness> {
         let last = &self.last;
         let run = prompt.shared_run(&last.prompt);
         let goes_on = seen.arrived_ns < last.ended_ns && last.end != Some(AttemptEnd::ClientGone);
@@ -395,7 +407,7 @@ impl Thread {
                 .iter()
                 .any(|call| last.calls.iter().any(|own| own == call)),
             extends: run == last.prompt.conversation_len(),
-            repeats_its_reply: last.reply.is_some_and(|reply| repeats(seen.units, reply)),
+            repeats_its_reply: last.reply.is_some() && last.reply == repeated_reply,
             run,
             used: self.used,
         })
@@ -438,12 +450,11 @@ fn agent_of(seen: &Seen<'_>) -> Option<(Arc<str>, String)> {
     Some((Arc::from(seen.session.unwrap_or_default()), seen.agent_id?.to_owned()))
 }
 
-/// Whether the last assistant message of the prompt is the reply with this hash.
-fn repeats(units: &[Unit], reply: ContentHash) -> bool {
+/// Identity of what the last assistant message of a prompt says.
+fn last_assistant_text(units: &[Unit]) -> Option<ContentHash> {
     let is_assistant = |unit: &&Unit| unit.kind == UnitKind::Message && unit.role == "assistant";
-    units.iter().rev().find(is_assistant).is_some_and(|unit| {
-        ContentHash::of(content_text(&unit.text).trim().as_bytes()) == reply
-    })
+    let text = content_text(&units.iter().rev().find(is_assistant)?.text);
+    Some(ContentHash::of(text.trim().as_bytes()))
 }
 
 /// Visible text of a message: a content string, or its text blocks.
@@ -475,3 +486,6 @@ fn strings_of(json: &str) -> String {
     walk(&serde_json::from_str(json).unwrap_or_default(), &mut text);
     text
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,12 +4,16 @@
 //! when both have ended. Nothing here reads a request while it is on its way, so the proxy neither
 //! slows it nor changes it. The rows' meaning is `trace::record`'s, the APIs are `api`'s.
 
+mod agent;
 mod content;
 mod exchange;
 mod forward;
 pub mod lineage;
 mod observe;
+mod prompt;
+mod response;
 mod stats;
+mod tools;
 mod upstream;
 
 use std::convert::Infallible;

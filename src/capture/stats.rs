@@ -231,6 +231,9 @@ mod tests {
         }
         let stats = counters.snapshot();
         assert_eq!((stats.turns, stats.isl, stats.osl), (20, 60, 0));
-        assert_eq!(stats.latest.iter().map(|l| l.turn).collect::<Vec<_>>(), (4..20).collect::<Vec<_>>());
+        assert_eq!(
+            stats.latest.iter().map(|l| l.turn).collect::<Vec<_>>(),
+            (4..20).collect::<Vec<_>>()
+        );
     }
 }

@@ -38,11 +38,12 @@ impl Upstream {
     pub(super) fn parse(url: &str) -> Result<Self> {
         let shown = masked(url);
         let wrong = |why: &str| Error::config(format!("upstream `{shown}`: {why}"));
-        let uri: Uri = url
-            .parse()
-            .map_err(|_| wrong("not a URL; give one such as http://127.0.0.1:8000"))?;
+        let uri: Uri =
+            url.parse().map_err(|_| wrong("not a URL; give one such as http://127.0.0.1:8000"))?;
         let (Some(scheme), Some(authority)) = (uri.scheme(), uri.authority()) else {
-            return Err(wrong("not a whole URL; give scheme and host, such as http://127.0.0.1:8000"));
+            return Err(wrong(
+                "not a whole URL; give scheme and host, such as http://127.0.0.1:8000",
+            ));
         };
         if *scheme != Scheme::HTTP && *scheme != Scheme::HTTPS {
             return Err(wrong("only http and https are supported"));
@@ -69,8 +70,7 @@ impl Upstream {
 
     /// Where a request for `path` goes.
     pub(super) fn uri(&self, path: &PathAndQuery) -> Result<Uri, http::Error> {
-        let builder =
-            Uri::builder().scheme(self.scheme.clone()).authority(self.authority.clone());
+        let builder = Uri::builder().scheme(self.scheme.clone()).authority(self.authority.clone());
         if self.base_path.is_empty() {
             builder.path_and_query(path.clone()).build()
         } else {

@@ -191,7 +191,10 @@ mod tests {
         for (url, shown) in [
             ("/v1/messages?beta=true", "/v1/messages?beta=true"),
             ("/v1?api_key=abc&beta=true", "/v1?api_key=***&beta=true"),
-            ("/v1?X-Amz-Signature=abc&sig=b&access_token=c", "/v1?X-Amz-Signature=***&sig=***&access_token=***"),
+            (
+                "/v1?X-Amz-Signature=abc&sig=b&access_token=c",
+                "/v1?X-Amz-Signature=***&sig=***&access_token=***",
+            ),
             ("/v1?flag&key=a=b", "/v1?flag&key=***"),
             ("http://user:pw@host:1/v1?token=t", "http://***@host:1/v1?token=***"),
             ("http://host/a@b", "http://host/a@b"),
