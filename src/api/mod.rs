@@ -6,15 +6,23 @@
 
 pub mod chat;
 pub mod convert;
+pub mod edit;
+mod hints;
 pub mod messages;
+mod normal_form;
 pub mod request;
+mod scan;
 pub mod stream;
+pub mod template;
 pub mod usage;
+mod wire_text;
 
 use serde::{Deserialize, Serialize};
 
-pub use request::{edit_top_level, parse_request, rebuild_body};
+pub use edit::edit_top_level;
+pub use request::{parse_request, raw_request};
 pub use stream::{ReplyDecoder, parse_reply};
+pub use template::rebuild_body;
 pub use usage::Usage;
 
 /// An API that agents speak and that is recorded.
