@@ -6,7 +6,7 @@
 //! subagent, the name decides. What the run leaves open is settled so:
 //!
 //! - Of several threads, one whose last tool calls the request answers comes first, then one that the
-//!   request only extends, then the one whose reply it repeats, then the longer run, then the one used
+//!   request extends without any change, then the one whose reply it repeats, then the longer run, then the one used
 //!   last.
 //! - A thread whose last response had not ended when the request arrived is not continued, unless its
 //!   client had gone away. A first prompt that a thread has already answered opens another thread: two
@@ -406,7 +406,7 @@ impl Thread {
                 .answered_calls
                 .iter()
                 .any(|call| last.calls.iter().any(|own| own == call)),
-            extends: run == last.prompt.conversation_len(),
+            extends: run == last.prompt.conversation_len() && run < prompt.conversation_len(),
             repeats_its_reply: last.reply.is_some() && last.reply == repeated_reply,
             run,
             used: self.used,

@@ -13,39 +13,38 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 /// So long a test waits for what must come; it only bounds a failing test.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Waits for something that must happen.
-pub async fn must<T>(what: impl Future<Output = T>) -> T {
+pub(crate) async fn must<T>(what: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, what).await.expect("it must happen within the test's patience")
 }
 
 /// One end of a connection.
-pub struct Peer {
+pub(crate) struct Peer {
     stream: TcpStream,
     unread: Vec<u8>,
 }
 
 impl Peer {
-    pub async fn connect(addr: SocketAddr) -> Self {
+    pub(crate) async fn connect(addr: SocketAddr) -> Self {
         let stream = must(TcpStream::connect(addr)).await.unwrap();
         stream.set_nodelay(true).unwrap();
         Self { stream, unread: Vec::new() }
     }
 
-    pub async fn send(&mut self, bytes: impl AsRef<[u8]>) {
+    pub(crate) async fn send(&mut self, bytes: impl AsRef<[u8]>) {
         must(self.stream.write_all(bytes.as_ref())).await.unwrap();
     }
 
     async fn fill(&mut self) -> bool {
-        let mut piece = [0; 64 * 1024];
-        let read = must(self.stream.read(&mut piece)).await.unwrap_or(0);
-        self.unread.extend_from_slice(&piece[..read]);
+        self.unread.reserve(64 * 1024);
+        let read = must(self.stream.read_buf(&mut self.unread)).await.unwrap_or(0);
         read > 0
     }
 
     /// Everything up to and with a marker.
-    pub async fn read_until(&mut self, marker: &[u8]) -> Vec<u8> {
+    pub(crate) async fn read_until(&mut self, marker: &[u8]) -> Vec<u8> {
         let mut from = 0;
         loop {
             let found = self.unread[from..].windows(marker.len()).position(|w| w == marker);
@@ -59,11 +58,11 @@ impl Peer {
     }
 
     /// A head with its empty line.
-    pub async fn read_head(&mut self) -> String {
+    pub(crate) async fn read_head(&mut self) -> String {
         String::from_utf8(self.read_until(b"\r\n\r\n").await).unwrap()
     }
 
-    pub async fn read_exact(&mut self, bytes: usize) -> Vec<u8> {
+    pub(crate) async fn read_exact(&mut self, bytes: usize) -> Vec<u8> {
         while self.unread.len() < bytes {
             assert!(self.fill().await, "closed after {} of {bytes} bytes", self.unread.len());
         }
@@ -71,7 +70,7 @@ impl Peer {
     }
 
     /// One chunk of a chunked body; empty for the last one, whose trailers stay unread.
-    pub async fn read_chunk(&mut self) -> Vec<u8> {
+    pub(crate) async fn read_chunk(&mut self) -> Vec<u8> {
         let size = String::from_utf8(self.read_until(b"\r\n").await).unwrap();
         let size = usize::from_str_radix(size.trim_end(), 16).unwrap();
         if size == 0 {
@@ -83,7 +82,7 @@ impl Peer {
     }
 
     /// A whole chunked body without trailers.
-    pub async fn read_chunked(&mut self) -> Vec<u8> {
+    pub(crate) async fn read_chunked(&mut self) -> Vec<u8> {
         let mut body = Vec::new();
         loop {
             let chunk = self.read_chunk().await;
@@ -96,18 +95,18 @@ impl Peer {
     }
 
     /// Everything until the other side closes or breaks.
-    pub async fn read_to_end(&mut self) -> Vec<u8> {
+    pub(crate) async fn read_to_end(&mut self) -> Vec<u8> {
         while self.fill().await {}
         std::mem::take(&mut self.unread)
     }
 
     /// Closes at once with a reset instead of an orderly end.
-    pub fn reset(self) {
+    pub(crate) fn reset(self) {
         self.stream.set_zero_linger().unwrap();
     }
 
     /// A request head with one body of known length.
-    pub async fn post(&mut self, path: &str, headers: &str, body: &[u8]) {
+    pub(crate) async fn post(&mut self, path: &str, headers: &str, body: &[u8]) {
         let length = body.len();
         let head =
             format!("POST {path} HTTP/1.1\r\nHost: proxy\r\n{headers}Content-Length: {length}\r\n\r\n");
@@ -116,7 +115,7 @@ impl Peer {
     }
 
     /// The head and body of a request with a known length.
-    pub async fn read_message(&mut self) -> (String, Vec<u8>) {
+    pub(crate) async fn read_message(&mut self) -> (String, Vec<u8>) {
         let head = self.read_head().await;
         let length = head
             .lines()
@@ -130,7 +129,7 @@ impl Peer {
     }
 
     /// Answers with a body of known length.
-    pub async fn answer(&mut self, status: &str, headers: &str, body: &[u8]) {
+    pub(crate) async fn answer(&mut self, status: &str, headers: &str, body: &[u8]) {
         let length = body.len();
         let head = format!("HTTP/1.1 {status}\r\n{headers}Content-Length: {length}\r\n\r\n");
         self.send(head).await;
@@ -138,11 +137,11 @@ impl Peer {
     }
 
     /// Begins a stream of server-sent events.
-    pub async fn begin_stream(&mut self) {
+    pub(crate) async fn begin_stream(&mut self) {
         self.send("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n").await;
     }
 
-    pub async fn send_chunk(&mut self, bytes: impl AsRef<[u8]>) {
+    pub(crate) async fn send_chunk(&mut self, bytes: impl AsRef<[u8]>) {
         let bytes = bytes.as_ref();
         let mut chunk = format!("{:x}\r\n", bytes.len()).into_bytes();
         chunk.extend_from_slice(bytes);
@@ -150,35 +149,35 @@ impl Peer {
         self.send(chunk).await;
     }
 
-    pub async fn end_stream(&mut self) {
+    pub(crate) async fn end_stream(&mut self) {
         self.send("0\r\n\r\n").await;
     }
 }
 
 /// A proxy before a listener on which the test plays the engine.
-pub struct Setup {
-    pub capture: CaptureHandle,
-    pub listener: TcpListener,
+pub(crate) struct Setup {
+    pub(crate) capture: CaptureHandle,
+    pub(crate) listener: TcpListener,
     writer: RunWriter,
     dir: tempfile::TempDir,
 }
 
 /// What a stopped capture left behind.
-pub struct Recorded {
-    pub run: Run,
-    pub turns: Vec<TurnRow>,
-    pub calls: Vec<ToolCallRow>,
-    pub stats: CaptureStats,
+pub(crate) struct Recorded {
+    pub(crate) run: Run,
+    pub(crate) turns: Vec<TurnRow>,
+    pub(crate) calls: Vec<ToolCallRow>,
+    pub(crate) stats: CaptureStats,
     _dir: tempfile::TempDir,
 }
 
 impl Setup {
-    pub async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         Self::start_with(|_| {}).await
     }
 
     /// Starts with changed settings.
-    pub async fn start_with(change: impl FnOnce(&mut CaptureConfig)) -> Self {
+    pub(crate) async fn start_with(change: impl FnOnce(&mut CaptureConfig)) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let mut config =
@@ -193,24 +192,24 @@ impl Setup {
         Self { capture, listener, writer, dir }
     }
 
-    pub async fn client(&self) -> Peer {
+    pub(crate) async fn client(&self) -> Peer {
         Peer::connect(self.capture.local_addr()).await
     }
 
     /// The next connection that the proxy opens to the engine.
-    pub async fn engine(&self) -> Peer {
+    pub(crate) async fn engine(&self) -> Peer {
         let (stream, _) = must(self.listener.accept()).await.unwrap();
         stream.set_nodelay(true).unwrap();
         Peer { stream, unread: Vec::new() }
     }
 
     /// A sender of rows into this setup's run.
-    pub fn rows(&self) -> RowSender {
+    pub(crate) fn rows(&self) -> RowSender {
         self.writer.sender()
     }
 
     /// Waits until so many turns are rows.
-    pub async fn recorded(&self, turns: u64) {
+    pub(crate) async fn recorded(&self, turns: u64) {
         must(async {
             while self.capture.stats().turns < turns {
                 tokio::time::sleep(Duration::from_millis(2)).await;
@@ -220,7 +219,7 @@ impl Setup {
     }
 
     /// Stops the proxy and opens the run.
-    pub async fn finish(self) -> Recorded {
+    pub(crate) async fn finish(self) -> Recorded {
         let stats = must(self.capture.stop()).await;
         self.writer.finish().unwrap();
         let run = Run::open(&run_dir(&self.dir)).unwrap();

@@ -103,7 +103,10 @@ fn a_growing_prompt_is_one_thread() {
             (request("s:sys t:bash u:task a:1 r:1 a:2 r:2", 41, 50), "auto-1/1#2", 5),
         ],
     );
-    assert_eq!(places.iter().map(|p| p.tool_exec_ms).collect::<Vec<_>>(), [None, Some(15.0), Some(1.0)]);
+    assert_eq!(
+        places.iter().map(|p| p.tool_exec_ms).collect::<Vec<_>>(),
+        [None, Some(15.0), Some(1.0)]
+    );
     assert_eq!(places[0].new_units, [0, 1, 2]);
     assert_eq!(places[2].new_units, [5, 6]);
     assert_eq!(places[0].kind, TurnKind::Main);
@@ -187,7 +190,11 @@ fn two_agents_at_one_task_are_two_threads() {
                 "auto-1/1#1",
                 2,
             ),
-            (Request { answers: vec!["c2"], ..request("s:sys u:task a:1 r:1", 13, 21) }, "auto-2/2#1", 2),
+            (
+                Request { answers: vec!["c2"], ..request("s:sys u:task a:1 r:1", 13, 21) },
+                "auto-2/2#1",
+                2,
+            ),
             (
                 Request { answers: vec!["c3"], ..request("s:sys u:task a:1 r:1 a:2 r:2", 30, 31) },
                 "auto-1/1#2",
