@@ -22,7 +22,7 @@ use super::exchange::{
 };
 use super::stats::{Active, Counters, SideClass};
 use super::upstream::{Upstream, UpstreamClient};
-use crate::api::Api;
+use crate::api::{Api, convert};
 use crate::clock::Clock;
 use crate::http::headers::{forwarded, without_secrets};
 use crate::http::tee::{Tee, chain};
@@ -140,7 +140,11 @@ impl Forwarder {
         let message = format!("upstream {}: {cause}", self.upstream.shown());
         let status =
             if is_timeout(error) { StatusCode::GATEWAY_TIMEOUT } else { StatusCode::BAD_GATEWAY };
-        self.counters.upstream_error();
+        if is_client_broken(error) {
+            self.counters.client_cancelled();
+        } else {
+            self.counters.upstream_error();
+        }
         if let Some(recording) = recording {
             let failure = Failure { message: message.clone(), at_ns: self.clock.now_ns() };
             recording.set(|exchange| exchange.failure = Some(failure));
@@ -190,10 +194,22 @@ impl Target {
 }
 
 fn is_timeout(error: &(dyn StdError + 'static)) -> bool {
+    caused_by(error, |io: &io::Error| io.kind() == io::ErrorKind::TimedOut)
+}
+
+/// The request's own body failed: the agent went away within its upload.
+fn is_client_broken(error: &(dyn StdError + 'static)) -> bool {
+    caused_by(error, hyper::Error::is_user)
+}
+
+/// Whether an error or one of its sources is of a kind.
+fn caused_by<E: StdError + 'static>(
+    error: &(dyn StdError + 'static),
+    is_it: impl Fn(&E) -> bool,
+) -> bool {
     let mut current = Some(error);
     while let Some(error) = current {
-        let io = error.downcast_ref::<io::Error>();
-        if io.is_some_and(|io| io.kind() == io::ErrorKind::TimedOut) {
+        if error.downcast_ref::<E>().is_some_and(&is_it) {
             return true;
         }
         current = error.source();
@@ -204,26 +220,12 @@ fn is_timeout(error: &(dyn StdError + 'static)) -> bool {
 /// The proxy's own answer, in the form in which the API tells errors.
 fn answer(api: Api, status: StatusCode, message: &str) -> Response<ResponseBody> {
     let message = format!("agentbench proxy: {message}");
-    let body = error_body(api, status.as_u16(), &message);
+    let body = convert::error_body(api, status.as_u16(), &message);
     let mut response = Response::new(Either::Right(Full::from(body)));
     *response.status_mut() = status;
     let json = HeaderValue::from_static("application/json");
     response.headers_mut().insert(header::CONTENT_TYPE, json);
     response
-}
-
-/// An error body as the API tells errors.
-fn error_body(api: Api, status: u16, message: &str) -> String {
-    let kind = if status < 500 { "invalid_request_error" } else { "api_error" };
-    match api {
-        Api::Messages => serde_json::json!({
-            "type": "error", "error": {"type": kind, "message": message}
-        }),
-        Api::Chat => serde_json::json!({
-            "error": {"message": message, "type": kind, "param": null, "code": status}
-        }),
-    }
-    .to_string()
 }
 
 #[cfg(test)]

@@ -173,8 +173,8 @@ mod tests {
         }
     }
 
-    fn data(text: &'static str) -> io::Result<Frame<Bytes>> {
-        Ok(Frame::data(Bytes::from_static(text.as_bytes())))
+    fn data(text: &'static str) -> Frame<Bytes> {
+        Frame::data(Bytes::from_static(text.as_bytes()))
     }
 
     /// Reads `reads` frames, drops the body, and gives what the watcher saw.
@@ -192,17 +192,17 @@ mod tests {
 
     #[tokio::test]
     async fn the_end_is_told_once() {
-        let whole = check(vec![data("ab"), data("c")], false, 3).await;
+        let whole = check(vec![Ok(data("ab")), Ok(data("c"))], false, 3).await;
         assert_eq!(whole, Seen { data: b"abc".into(), frames: 2, ends: vec![End::Complete] });
-        let sized = check(vec![data("ab"), data("c")], true, 2).await;
+        let sized = check(vec![Ok(data("ab")), Ok(data("c"))], true, 2).await;
         assert_eq!(sized.ends, [End::Complete]);
         let empty = check(vec![], true, 0).await;
         assert_eq!(empty.ends, [End::Complete]);
-        let left = check(vec![data("ab"), data("c")], false, 1).await;
+        let left = check(vec![Ok(data("ab")), Ok(data("c"))], false, 1).await;
         assert_eq!(left, Seen { data: b"ab".into(), frames: 1, ends: vec![End::Cancelled] });
-        let untouched = check(vec![data("ab")], false, 0).await;
+        let untouched = check(vec![Ok(data("ab"))], false, 0).await;
         assert_eq!(untouched.ends, [End::Cancelled]);
-        let broken = check(vec![data("ab"), Err(io::Error::other("reset"))], false, 2).await;
+        let broken = check(vec![Ok(data("ab")), Err(io::Error::other("reset"))], false, 2).await;
         assert_eq!(broken.ends, [End::Error("reset".into())]);
     }
 
@@ -211,7 +211,7 @@ mod tests {
         let mut trailers = http::HeaderMap::new();
         trailers.insert("x-sum", http::HeaderValue::from_static("1"));
         let seen = Rc::new(RefCell::new(Seen::default()));
-        let frames = VecDeque::from([data("ab"), Ok(Frame::trailers(trailers.clone()))]);
+        let frames = VecDeque::from([Ok(data("ab")), Ok(Frame::trailers(trailers.clone()))]);
         let inner = Frames { frames, sized: false };
         let tee = Tee::new(inner, Clock::start(), Watcher(Rc::clone(&seen)));
         let collected = tee.collect().await.unwrap();

@@ -73,7 +73,9 @@ async fn check_passes(method: &str, path: &str, request_body: &str, status: &str
     let mut client = setup.client().await;
     let length = request_body.len();
     let framing = if length > 0 { format!("Content-Length: {length}\r\n") } else { String::new() };
-    client.send(format!("{method} {path} HTTP/1.1\r\nHost: p\r\n{framing}\r\n{request_body}")).await;
+    client
+        .send(format!("{method} {path} HTTP/1.1\r\nHost: p\r\n{framing}\r\n{request_body}"))
+        .await;
     let mut engine = setup.engine().await;
     let (head, received) = engine.read_message().await;
     assert_eq!(head.lines().next().unwrap(), format!("{method} {path} HTTP/1.1"));
@@ -309,7 +311,8 @@ async fn a_client_that_goes_away_cancels_the_engine() {
 
 #[tokio::test]
 async fn a_break_is_seen_as_a_break() {
-    for framing in ["Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n", "Content-Length: 99\r\n\r\nhello"]
+    for framing in
+        ["Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n", "Content-Length: 99\r\n\r\nhello"]
     {
         for orderly in [true, false] {
             let setup = Setup::start().await;
@@ -320,7 +323,11 @@ async fn a_break_is_seen_as_a_break() {
             engine.send(format!("HTTP/1.1 200 OK\r\n{framing}")).await;
             client.read_head().await;
             client.read_until(b"hello").await;
-            if orderly { drop(engine) } else { engine.reset() }
+            if orderly {
+                drop(engine);
+            } else {
+                engine.reset();
+            }
             let rest = client.read_to_end().await;
             assert!(!rest.ends_with(b"0\r\n\r\n"), "no clean end: {rest:?}");
             let recorded = setup.finish().await;
@@ -332,7 +339,8 @@ async fn a_break_is_seen_as_a_break() {
 #[tokio::test]
 async fn twenty_megabytes_pass_byte_for_byte() {
     let setup = Setup::start().await;
-    let sent: Vec<u8> = (0..20_000_000_u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+    let sent: Vec<u8> =
+        (0..20_000_000_u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
     let mut client = setup.client().await;
     let up = sent.clone();
     let sending = tokio::spawn(async move {
@@ -374,7 +382,10 @@ async fn three_hundred_streams_at_once() {
             engine.send_chunk(format!("data: {round} {index}\n\n")).await;
         }
         for (index, (client, _)) in pairs.iter_mut().enumerate() {
-            assert_eq!(client.read_chunk().await, format!("data: {round} {index}\n\n").into_bytes());
+            assert_eq!(
+                client.read_chunk().await,
+                format!("data: {round} {index}\n\n").into_bytes()
+            );
         }
     }
     for (client, engine) in &mut pairs {
@@ -418,7 +429,8 @@ async fn what_cannot_start_says_why() {
     ] {
         let config = CaptureConfig::new(listen, upstream.to_owned(), "r".to_owned());
         let shutdown = Shutdown::new(Duration::from_secs(1));
-        let error = Capture::start(config, rows.clone(), Clock::start(), shutdown).await.unwrap_err();
+        let error =
+            Capture::start(config, rows.clone(), Clock::start(), shutdown).await.unwrap_err();
         assert!(error.to_string().contains(part), "{error}");
         assert_eq!(matches!(error, Error::Bind { .. }), listen == taken);
     }
@@ -426,7 +438,8 @@ async fn what_cannot_start_says_why() {
 
 #[tokio::test]
 async fn an_engine_that_is_not_there_is_named() {
-    let setup = Setup::start_with(|config| config.upstream = "http://127.0.0.1:1/b".to_owned()).await;
+    let setup =
+        Setup::start_with(|config| config.upstream = "http://127.0.0.1:1/b".to_owned()).await;
     for (path, kind) in [("/v1/messages", "api_error"), ("/v1/chat/completions", "api_error")] {
         let mut client: Peer = setup.client().await;
         client.post(path, "", b"{\"messages\":[]}").await;
@@ -435,7 +448,10 @@ async fn an_engine_that_is_not_there_is_named() {
         let body: serde_json::Value = serde_json::from_slice(&body).unwrap();
         assert_eq!(body["error"]["type"], kind);
         let message = body["error"]["message"].as_str().unwrap();
-        assert!(message.contains("http://127.0.0.1:1/b") && message.contains("refused"), "{message}");
+        assert!(
+            message.contains("http://127.0.0.1:1/b") && message.contains("refused"),
+            "{message}"
+        );
     }
     let recorded = setup.finish().await;
     assert_eq!((recorded.turns.len(), recorded.stats.upstream_errors), (2, 2));

@@ -108,8 +108,9 @@ impl Peer {
     /// A request head with one body of known length.
     pub(crate) async fn post(&mut self, path: &str, headers: &str, body: &[u8]) {
         let length = body.len();
-        let head =
-            format!("POST {path} HTTP/1.1\r\nHost: proxy\r\n{headers}Content-Length: {length}\r\n\r\n");
+        let head = format!(
+            "POST {path} HTTP/1.1\r\nHost: proxy\r\n{headers}Content-Length: {length}\r\n\r\n"
+        );
         self.send(head).await;
         self.send(body).await;
     }
