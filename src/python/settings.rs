@@ -7,7 +7,10 @@ use pyo3::prelude::*;
 use serde::de::DeserializeOwned;
 
 use super::{errors, host, json};
-use crate::recording::RecordingConfig;
+use crate::recording::{MetricsPage, RecordingConfig};
+
+/// The metrics page beside the engine, where there is one.
+pub(super) const AUTO: &str = "auto";
 
 /// The arguments of everything that writes a run directory.
 pub(super) struct RecordingArguments<'py> {
@@ -28,7 +31,7 @@ impl RecordingArguments<'_> {
             run_id: name.to_string_lossy().into_owned(),
             argv: self.argv.unwrap_or_default(),
             host: host::describe(),
-            metrics_url: self.metrics_url,
+            metrics: metrics_page(self.metrics_url),
             poll_interval: duration("poll_interval_s", self.poll_interval_s)?,
             settings: self
                 .settings
@@ -37,6 +40,15 @@ impl RecordingArguments<'_> {
                 .unwrap_or_default(),
             out: self.out,
         })
+    }
+}
+
+/// `"auto"`, an address, or None for no polling.
+fn metrics_page(metrics_url: Option<String>) -> MetricsPage {
+    match metrics_url {
+        None => MetricsPage::Off,
+        Some(word) if word == AUTO => MetricsPage::Beside,
+        Some(url) => MetricsPage::At(url),
     }
 }
 
