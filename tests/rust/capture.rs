@@ -44,14 +44,17 @@ fn message_events(text: &str, call: Option<(&str, &str)>) -> Vec<String> {
     events
 }
 
-const SYSTEM: &str = r#""system":[{"type":"text","text":"You fix code.","cache_control":{"type":"ephemeral"}}]"#;
+const SYSTEM: &str =
+    r#""system":[{"type":"text","text":"You fix code.","cache_control":{"type":"ephemeral"}}]"#;
 const TOOLS: &str = r#""tools":[{"name":"Bash","input_schema":{"type":"object"}}]"#;
 const TASK: &str = r#"{"role":"user","content":[{"type":"text","text":"fix app.py"}]}"#;
 
 /// A Messages body as an agent sends it, with odd spacing that must come back.
 fn messages_body(messages: &[&str]) -> String {
     let messages = messages.join(", ");
-    format!(r#"{{"model":"tiny",  {SYSTEM}, {TOOLS},"max_tokens":64,"stream":true,"messages":[{messages}] }}"#)
+    format!(
+        r#"{{"model":"tiny",  {SYSTEM}, {TOOLS},"max_tokens":64,"stream":true,"messages":[{messages}] }}"#
+    )
 }
 
 /// Plays one exchange: the client posts, the engine streams the events, both ends see all of it.
@@ -94,7 +97,10 @@ async fn a_streamed_turn_becomes_a_row() {
     assert_eq!(row.unit_hashes.len(), 3);
     assert_eq!((row.outcome, row.http_status, &row.error), (Outcome::Ok, Some(200), &None));
     assert_eq!(row.stop_reason.as_deref(), Some("tool_use"));
-    assert_eq!((row.isl, row.isl_cached, row.isl_new, row.osl), (Some(30), Some(20), Some(10), Some(7)));
+    assert_eq!(
+        (row.isl, row.isl_cached, row.isl_new, row.osl),
+        (Some(30), Some(20), Some(10), Some(7))
+    );
     assert_eq!((row.isl_cache_write, row.reasoning_tokens), (Some(0), None));
     assert_eq!(row.osl_text, "hello\n{\"name\":\"Bash\",\"arguments\":{\"command\":\"ls\"}}");
     assert_eq!((row.tool_exec_ms, row.residual_wait_ms), (None, None));
@@ -151,7 +157,8 @@ async fn a_tool_loop_is_one_thread_with_its_calls() {
     let setup = Setup::start().await;
     let session = "X-Claude-Code-Session-Id: abc\r\n";
     let first = messages_body(&[TASK]);
-    play(&setup, "/v1/messages", session, &first, &message_events("a", Some(("toolu_1", "Bash")))).await;
+    play(&setup, "/v1/messages", session, &first, &message_events("a", Some(("toolu_1", "Bash"))))
+        .await;
     let call = r#"{"role":"assistant","content":[{"type":"text","text":"a"},{"type":"tool_use","id":"toolu_1","name":"Bash","input":{"command":"ls"}}]}"#;
     let result = r#"{"role":"user","content":[{"type":"tool_result","tool_use_id":"toolu_1","content":"app.py","is_error":false}]}"#;
     // The agent sends its task anew as a plain string: the same text in another form.
@@ -178,7 +185,10 @@ async fn a_tool_loop_is_one_thread_with_its_calls() {
 
     let [answered, open] = &recorded.calls[..] else { panic!("{} calls", recorded.calls.len()) };
     assert_eq!((answered.call_id.as_str(), answered.name.as_str()), ("toolu_1", "Bash"));
-    assert_eq!((answered.turn, answered.index, answered.request_id.as_str()), (0, 0, one.request_id.as_str()));
+    assert_eq!(
+        (answered.turn, answered.index, answered.request_id.as_str()),
+        (0, 0, one.request_id.as_str())
+    );
     assert_eq!(answered.arguments, "{\"command\":\"ls\"}");
     assert_eq!((answered.result_bytes, answered.is_error), (Some(6), Some(false)));
     assert_eq!(answered.own_ms, Some(510.0));
@@ -197,7 +207,9 @@ async fn a_response_that_does_not_stream_has_no_ttft() {
     let answer = json!({"id": "c", "object": "chat.completion", "model": "tiny", "choices": [{"index": 0,
         "message": {"role": "assistant", "content": "done"}, "finish_reason": "stop"}],
         "usage": {"prompt_tokens": 12, "completion_tokens": 3, "total_tokens": 15}});
-    engine.answer("200 OK", "Content-Type: application/json\r\n", answer.to_string().as_bytes()).await;
+    engine
+        .answer("200 OK", "Content-Type: application/json\r\n", answer.to_string().as_bytes())
+        .await;
     client.read_message().await;
     let recorded = setup.finish().await;
     let row = &recorded.turns[0];
@@ -249,7 +261,8 @@ async fn check_fault(fault: Fault, outcome: Outcome, status: Option<u16>, words:
             client.read_message().await;
         }
         Fault::ErrorEvent => {
-            let error = json!({"type": "error", "error": {"type": "overloaded_error", "message": "busy"}});
+            let error =
+                json!({"type": "error", "error": {"type": "overloaded_error", "message": "busy"}});
             engine.send_chunk(event(&error)).await;
             engine.end_stream().await;
             client.read_to_end_of_chunks().await;
@@ -287,9 +300,12 @@ async fn check_fault(fault: Fault, outcome: Outcome, status: Option<u16>, words:
 
 #[tokio::test]
 async fn every_ending_has_its_outcome() {
-    let api_error = r#"{"type":"error","error":{"type":"invalid_request_error","message":"too long"}}"#;
-    check_fault(Fault::Status(400, api_error), Outcome::HttpError, Some(400), Some("too long")).await;
-    check_fault(Fault::Status(503, "no room"), Outcome::HttpError, Some(503), Some("no room")).await;
+    let api_error =
+        r#"{"type":"error","error":{"type":"invalid_request_error","message":"too long"}}"#;
+    check_fault(Fault::Status(400, api_error), Outcome::HttpError, Some(400), Some("too long"))
+        .await;
+    check_fault(Fault::Status(503, "no room"), Outcome::HttpError, Some(503), Some("no room"))
+        .await;
     check_fault(Fault::ErrorEvent, Outcome::UpstreamError, Some(200), Some("busy")).await;
     check_fault(Fault::CutInStream, Outcome::Truncated, Some(200), Some("broke")).await;
     let no_last = Some("without its last event");
@@ -298,7 +314,8 @@ async fn every_ending_has_its_outcome() {
     check_fault(Fault::ClientLeavesStream, Outcome::ClientCancelled, Some(200), left).await;
     check_fault(Fault::ClientLeavesBeforeResponse, Outcome::ClientCancelled, None, left).await;
     check_fault(Fault::ClientLeavesAfterLastEvent, Outcome::Ok, Some(200), None).await;
-    check_fault(Fault::ResetBeforeResponse, Outcome::UpstreamError, None, Some("upstream http://")).await;
+    check_fault(Fault::ResetBeforeResponse, Outcome::UpstreamError, None, Some("upstream http://"))
+        .await;
 }
 
 #[tokio::test]
@@ -407,7 +424,12 @@ async fn what_cannot_be_read_is_a_row_that_says_so() {
         ("", b"this is no JSON \xff", "", answer),
         ("Content-Encoding: zstd\r\n", b"\x28\xb5\x2f\xfd", "", answer),
         ("", messages_body(&[TASK]).as_bytes().to_vec().leak(), "", &too_long),
-        ("", messages_body(&[TASK]).as_bytes().to_vec().leak(), "Content-Encoding: br\r\n", b"\x8b\x00"),
+        (
+            "",
+            messages_body(&[TASK]).as_bytes().to_vec().leak(),
+            "Content-Encoding: br\r\n",
+            b"\x8b\x00",
+        ),
     ];
     for (index, (headers, body, answer_headers, answer)) in cases.into_iter().enumerate() {
         let mut client = setup.client().await;
@@ -422,7 +444,9 @@ async fn what_cannot_be_read_is_a_row_that_says_so() {
     let found: Vec<_> = recorded
         .turns
         .iter()
-        .map(|row| (row.outcome, row.unit_hashes.len(), row.osl_text.as_str(), row.error.as_deref()))
+        .map(|row| {
+            (row.outcome, row.unit_hashes.len(), row.osl_text.as_str(), row.error.as_deref())
+        })
         .collect();
     let parts = [
         (0, "fine", "request body is longer than 2000 bytes"),

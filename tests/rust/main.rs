@@ -1,5 +1,6 @@
 //! One binary for all integration tests, a module per topic.
 
+mod capture;
 mod trace;
 mod transparency;
 mod wire;
