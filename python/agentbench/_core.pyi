@@ -1,6 +1,6 @@
 """The compiled half of the package. Use the names from ``agentbench``."""
 
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Coroutine, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
@@ -238,10 +238,10 @@ class Handle:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None, /
     ) -> None: ...
-    def __aenter__(self) -> Awaitable[Self]: ...
+    def __aenter__(self) -> Coroutine[Any, Any, Self]: ...
     def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None, /
-    ) -> Awaitable[None]: ...
+    ) -> Coroutine[Any, Any, None]: ...
 
 @final
 class Proxy(Handle):

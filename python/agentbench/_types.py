@@ -93,6 +93,7 @@ class ReplayProgress(TypedDict):
     completion_tokens: int
     recent_ttft_ms: float | None
     recent_itl_ms: float | None
+    done: bool
 
 
 class SimulatorStats(TypedDict):

@@ -8,6 +8,7 @@
 #![allow(clippy::needless_pass_by_value)]
 
 mod arrow;
+mod engine;
 mod errors;
 mod export;
 mod gpus;
@@ -15,13 +16,17 @@ mod handle;
 mod host;
 mod json;
 mod lifecycle;
-mod proxy;
 mod run;
 mod runtime;
-mod settings;
+mod simulated_engine;
+mod stats;
 mod synthesis;
 
 use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+
+/// What `api` of a replay may be.
+const APIS: [&str; 4] = ["auto", "recorded", "messages", "chat"];
 
 #[pymodule]
 #[pyo3(name = "_core")]
@@ -31,6 +36,8 @@ mod core {
     #[pymodule_export]
     use super::arrow::PyTable;
     #[pymodule_export]
+    use super::engine::{engine_info, engine_info_async, metrics_page, metrics_page_async};
+    #[pymodule_export]
     use super::errors::{AgentbenchError, ConfigError, GpuError, TraceError, UpstreamError};
     #[pymodule_export]
     use super::export::{export_jsonl, export_jsonl_async};
@@ -39,9 +46,9 @@ mod core {
     #[pymodule_export]
     use super::handle::PyHandle;
     #[pymodule_export]
-    use super::proxy::PyProxy;
-    #[pymodule_export]
     use super::run::PyRun;
+    #[pymodule_export]
+    use super::simulated_engine::PySimulatedEngine;
     #[pymodule_export]
     use super::synthesis::{synthesize, synthesize_async};
 
@@ -57,6 +64,10 @@ fn at_import(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let release = !cfg!(debug_assertions);
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add("build_profile", if release { "release" } else { "debug" })?;
+    module.add("APIS", PyTuple::new(py, APIS)?)?;
+    module.add("PROFILES", PyTuple::new(py, crate::synthesize::profile::PROFILE_NAMES)?)?;
+    let speeds: Vec<&str> = crate::simulator::Profile::names().collect();
+    module.add("SPEEDS", PyTuple::new(py, speeds)?)?;
     bridge_logging(py)?;
     if !release {
         PyErr::warn(

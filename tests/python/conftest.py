@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import agentbench
 import pytest
-
 from tests.python.traffic import converse
+
+import agentbench
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,16 +11,15 @@ import threading
 from typing import TYPE_CHECKING
 
 import pytest
-
 from tests.python.traffic import agentbench, free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    import agentbench as package
-
     from tests.python.conftest import Captured
+
+    import agentbench as package
 
 
 def check(cwd: Path, arguments: list[str | Path], *said: str) -> None:

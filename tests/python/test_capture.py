@@ -6,10 +6,10 @@ import asyncio
 import json
 from typing import TYPE_CHECKING
 
-import agentbench
 import pytest
-
 from tests.python.traffic import chat_body, converse, encoded, messages_body, send
+
+import agentbench
 
 if TYPE_CHECKING:
     from pathlib import Path

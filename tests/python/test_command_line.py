@@ -9,13 +9,13 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-import agentbench as package
 import pytest
+from tests.python.traffic import agentbench, converse, free_port, send, started, wait_up
+
+import agentbench as package
 from agentbench._cli import run
 from agentbench._cli.argv import masked_argv
 from agentbench._cli.parameters import DURATION
-
-from tests.python.traffic import agentbench, converse, free_port, send, started, wait_up
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,8 +7,9 @@ import subprocess
 import sys
 from importlib.metadata import version
 
-import agentbench
 import pytest
+
+import agentbench
 from agentbench import _core, exceptions
 
 HANDLES = [agentbench.Proxy, agentbench.Poller, agentbench.Replay, agentbench.SimulatedEngine]

@@ -6,14 +6,14 @@ import asyncio
 import json
 from typing import TYPE_CHECKING
 
-import agentbench
 import pytest
+
+import agentbench
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     import polars as pl
-
     from tests.python.conftest import Captured
 
 PLANNED = ["thread_id", "turn", "target_output_tokens", "completion_tokens", "status", "output_length"]
@@ -105,9 +105,7 @@ def test_a_stopped_replay_keeps_what_there_is(tmp_path: Path) -> None:
 async def test_a_cancelled_task_stops_the_replay_and_keeps_what_there_is(tmp_path: Path) -> None:
     trace = await agentbench.synthesize_async(tmp_path / "trace", sessions=3, profile="small")
     async with agentbench.SimulatedEngine(speed="laptop") as engine:
-        task = asyncio.ensure_future(
-            agentbench.replay_async(trace, url=engine.url, out=tmp_path / "run", agents=3)
-        )
+        task = asyncio.ensure_future(agentbench.replay_async(trace, url=engine.url, out=tmp_path / "run", agents=3))
         while not (tmp_path / "run" / "manifest.json").exists():
             await asyncio.sleep(0.05)
         await asyncio.sleep(0.2)
@@ -135,7 +133,10 @@ def test_failed_requests_are_rows(captured: Captured, tmp_path: Path) -> None:
 
 
 def test_synthesize_is_the_same_for_the_same_seed(tmp_path: Path) -> None:
-    runs = [agentbench.synthesize(tmp_path / name, sessions=2, profile="small", seed=seed) for name, seed in zip("abc", (7, 7, 8))]  # noqa: B905
+    runs = [
+        agentbench.synthesize(tmp_path / name, sessions=2, profile="small", seed=seed)
+        for name, seed in {"a": 7, "b": 7, "c": 8}.items()
+    ]
     columns = ["session_id", "thread_id", "turn", "isl", "osl", "tool_exec_ms", "osl_text", "unit_hashes"]
     first, same, other = (run.turns().to_polars().select(columns) for run in runs)
     assert first.equals(same)

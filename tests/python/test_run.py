@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-import agentbench
 import polars as pl
 import pyarrow as pa
 import pytest
+
+import agentbench
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -90,7 +90,9 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def agentbench(*arguments: str | Path, cwd: Path | None = None, timeout: float = 90) -> subprocess.CompletedProcess[str]:
+def agentbench(
+    *arguments: str | Path, cwd: Path | None = None, timeout: float = 90
+) -> subprocess.CompletedProcess[str]:
     """Runs the command line to its end."""
     return subprocess.run(
         [sys.executable, "-W", "ignore::RuntimeWarning", "-m", "agentbench", *map(str, arguments)],

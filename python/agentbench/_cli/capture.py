@@ -22,7 +22,7 @@ from .parameters import DURATION, URL, URL_OR_NONE
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from agentbench import CaptureStats
+    from agentbench._types import CaptureStats
 
 NOTHING_CAPTURED = 1
 INTERRUPTED = 130

@@ -23,6 +23,8 @@ from .parameters import URL
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from agentbench._types import EngineInfo
+
 MINIMUM_FREE_BYTES = 5 * 2**30
 AGENTS = {
     "claude": "npm install -g @anthropic-ai/claude-code",
@@ -82,7 +84,7 @@ def _engine(url: str | None, metrics_url: str | None) -> Iterator[Finding]:
     yield _metrics(metrics_url or f"{url}/metrics")
 
 
-def _engine_text(info: dict[str, object]) -> str:
+def _engine_text(info: EngineInfo) -> str:
     name = info["name"] or "an engine that does not tell its name"
     parts = [f"{name} {info['version'] or ''}".strip(), f"at {info['url']}", f"model {info['model'] or 'unknown'}"]
     if info["max_model_len"]:

@@ -15,7 +15,7 @@ SECONDS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
 
 
-class Duration(click.ParamType):
+class Duration(click.ParamType[float]):
     """``100ms``, ``60s``, ``5m``, ``1h30m``; in seconds."""
 
     name = "duration"
@@ -33,7 +33,7 @@ class Duration(click.ParamType):
         return seconds
 
 
-class Url(click.ParamType):
+class Url(click.ParamType[str]):
     """An http or https URL with a host."""
 
     name = "url"

@@ -22,7 +22,7 @@ from .parameters import DURATION, URL, URL_OR_NONE
 from .summary import summary_tables
 
 if TYPE_CHECKING:
-    from agentbench import ReplayProgress
+    from agentbench._types import ReplayProgress
 
 FAILED = 1
 INTERRUPTED = 130
@@ -42,14 +42,18 @@ class Wanted:
 @click.command("replay")
 @click.argument("trace", type=click.Path(path_type=Path), required=False)
 @click.option("--url", type=URL, help="The engine.  [default: the embedded, simulated one]")
-@click.option("--speed", type=click.Choice(SPEEDS), default=SPEEDS[0], show_default=True, help="Of the embedded engine.")
+@click.option(
+    "--speed", type=click.Choice(SPEEDS), default=SPEEDS[0], show_default=True, help="Of the embedded engine."
+)
 @click.option("--agents", type=click.IntRange(min=1), default=4, show_default=True, help="Agents at work at once.")
 @click.option("--duration", type=DURATION, help="Start nothing more after this time, like 60s or 5m.")
 @click.option("--trajectories", type=click.IntRange(min=1), help="Sessions to play.  [default: each once]")
 @click.option("--out", type=click.Path(path_type=Path), help="The run directory.  [default: results/replay-TIME]")
 @click.option("--api", type=click.Choice(APIS), default=APIS[0], show_default=True, help="The API to send to.")
 @click.option("--model", help="The model to ask for.  [default: the one that the engine serves]")
-@click.option("--api-key", envvar="AGENTBENCH_API_KEY", show_envvar=True, help="Sent to the engine, never written down.")
+@click.option(
+    "--api-key", envvar="AGENTBENCH_API_KEY", show_envvar=True, help="Sent to the engine, never written down."
+)
 @click.option("--ramp", type=DURATION, help="Spread the agents' starts over this time.  [default: 50ms an agent]")
 @click.option("--continue-on-error", is_flag=True, help="Go on with a session after a failed request.")
 @click.option("--include-utility", is_flag=True, help="Send titles, summaries and quota checks too.")

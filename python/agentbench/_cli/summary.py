@@ -62,7 +62,9 @@ def summary_tables(summary: dict[str, Any]) -> RenderableType:
 def _headline(summary: dict[str, Any]) -> Text:
     settings = summary["settings"]
     engine = "SIMULATED engine" if summary["labels"]["simulated"] else "engine"
-    text = f"{engine}: {settings['model']} at {settings['url']}, {summary['agents']} agents, {summary['labels']['load']}"
+    text = (
+        f"{engine}: {settings['model']} at {settings['url']}, {summary['agents']} agents, {summary['labels']['load']}"
+    )
     return Text(text, style="bold")
 
 

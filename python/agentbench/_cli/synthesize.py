@@ -14,7 +14,9 @@ from .console import print_next, results
 @click.command("synthesize")
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="The run directory to make.")
 @click.option("--sessions", type=click.IntRange(min=1), default=8, show_default=True, help="How many sessions.")
-@click.option("--profile", type=click.Choice(PROFILES), default=PROFILES[0], show_default=True, help="Whose statistics.")
+@click.option(
+    "--profile", type=click.Choice(PROFILES), default=PROFILES[0], show_default=True, help="Whose statistics."
+)
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="The same seed, the same run.")
 def command(out: Path, sessions: int, profile: str, seed: int) -> None:
     """Make up a run directory whose sessions follow published statistics of coding agents.
