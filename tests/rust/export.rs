@@ -1,6 +1,6 @@
 //! The JSON-lines export: its folders, lines and refusals.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use agentbench::Error;
@@ -81,8 +81,10 @@ fn run(dir: &Path) -> Run {
     Run::open(&path).unwrap()
 }
 
-fn lines(path: PathBuf) -> Vec<Value> {
-    let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path:?}: {error}"));
+fn lines(path: impl AsRef<Path>) -> Vec<Value> {
+    let path = path.as_ref();
+    let text =
+        std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
