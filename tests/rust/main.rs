@@ -4,6 +4,8 @@
 #![allow(clippy::unwrap_used)]
 
 mod capture;
+mod export;
+mod synthesize;
 mod trace;
 mod transparency;
 mod wire;
