@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import AsyncExitStack, ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from agentbench._core import Proxy, Replay, Run, SimulatedEngine
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Sequence
 
 LISTEN = "127.0.0.1:8001"

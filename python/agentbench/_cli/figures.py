@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-UNKNOWN = "–"
+UNKNOWN = "-"
 MILLISECONDS_PER_SECOND = 1_000.0
 SIGNIFICANT_FROM = 100
 

@@ -146,14 +146,16 @@ def _line(progress: ReplayProgress) -> str:
         f"{progress['elapsed_s']:.0f} s",
         progress["phase"],
         f"trajectories {trajectories}",
-        f"requests {count(progress['requests_ok'])} ok, {count(progress['requests_failed'])} failed,"
-        f" {count(progress['requests_in_flight'])} open",
-        f"tokens {count(progress['prompt_tokens'])} in ({count(progress['cached_tokens'])} cached),"
-        f" {count(progress['completion_tokens'])} out",
+        f"requests {count(progress['requests_ok'])} ok",
+        f"{count(progress['requests_failed'])} failed",
+        f"{count(progress['requests_in_flight'])} open",
+        f"tokens {count(progress['prompt_tokens'])} in",
+        f"{count(progress['cached_tokens'])} cached",
+        f"{count(progress['completion_tokens'])} out",
         f"TTFT {number(progress['recent_ttft_ms'])} ms",
         f"ITL {number(progress['recent_itl_ms'])} ms",
     ]
-    return "; ".join(parts)
+    return ", ".join(parts)
 
 
 def _report(run: Run, *, interrupted: bool) -> int:
