@@ -16,8 +16,11 @@ mod handle;
 mod host;
 mod json;
 mod lifecycle;
+mod poller;
+mod proxy;
 mod run;
 mod runtime;
+mod settings;
 mod simulated_engine;
 mod stats;
 mod synthesis;
@@ -45,6 +48,10 @@ mod core {
     use super::gpus::probe_gpus;
     #[pymodule_export]
     use super::handle::PyHandle;
+    #[pymodule_export]
+    use super::poller::PyPoller;
+    #[pymodule_export]
+    use super::proxy::PyProxy;
     #[pymodule_export]
     use super::run::PyRun;
     #[pymodule_export]

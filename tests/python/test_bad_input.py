@@ -7,6 +7,8 @@ import json
 import os
 import shutil
 import socket
+import subprocess
+import sys
 import threading
 from typing import TYPE_CHECKING
 
@@ -176,3 +178,48 @@ def test_a_command_that_is_not_there(engine: package.SimulatedEngine, empty: Pat
     result = agentbench("capture", *arguments, "--", "no-such-agent", cwd=empty)
     assert result.returncode == 2
     assert "error: cannot run 'no-such-agent'" in result.stderr
+
+
+FULL_DISK = """
+mount -t tmpfs -o size=64k tmpfs disk
+dd if=/dev/zero of=disk/filler bs=4k 2>/dev/null
+"$@"
+code=$?
+ls disk
+exit $code
+"""
+
+
+@pytest.mark.parametrize("verb", ["synthesize", "replay", "capture"])
+def test_no_disk_space(engine: package.SimulatedEngine, captured: Captured, empty: Path, verb: str) -> None:
+    """A real file system that is full, in a mount namespace of its own."""
+    (empty / "disk").mkdir()
+    arguments: dict[str, list[str]] = {
+        "synthesize": ["synthesize", "--profile", "small"],
+        "replay": ["replay", str(captured.path), "--url", engine.url],
+        "capture": ["capture", "--upstream", engine.url, "--listen", "127.0.0.1:0"],
+    }
+    command = [
+        sys.executable,
+        "-W",
+        "ignore::RuntimeWarning",
+        "-m",
+        "agentbench",
+        *arguments[verb],
+        "--out",
+        "disk/run",
+    ]
+    result = subprocess.run(
+        ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", FULL_DISK, "sh", *command],
+        cwd=empty,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert result.returncode == 2, result.stderr
+    assert result.stderr.startswith("error: ")
+    assert len(result.stderr.splitlines()) == 1
+    assert "disk/run" in result.stderr
+    assert "No space left" in result.stderr
+    assert result.stdout.split() == ["filler"]
