@@ -35,7 +35,7 @@ def tables() -> list[tuple[str, str]]:
 def struct(name: str) -> tuple[str, list[tuple[str, str, str]]]:
     """The doc line of a row struct and its fields as (name, Rust type, doc)."""
     text = SOURCE.read_text()
-    found = re.search(rf"((?:^/// .*\n)+)#\[derive.*\n(?:#.*\n)*pub struct {name} \{{\n(.*?)^\}}", text, re.MULTILINE | re.DOTALL)
+    found = re.search(rf"((?:^/// [^\n]*\n)+)#\[derive[^\n]*\n(?:#[^\n]*\n)*pub struct {name} \{{\n(.*?)^\}}", text, re.MULTILINE | re.DOTALL)
     assert found, name
     doc = " ".join(line.removeprefix("/// ") for line in found[1].splitlines())
     fields = re.findall(r"((?:    /// .*\n)+)(?:    #.*\n)*    pub (\w+): (.*),\n", found[2])
