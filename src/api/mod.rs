@@ -4,17 +4,26 @@
 //! Pure: bytes and values in, values out; no clock, no I/O. Which conversation a request continues is
 //! `capture::lineage`'s to say; how bytes move is `http`'s.
 
-pub mod chat;
+mod chat;
 pub mod convert;
-pub mod messages;
+mod edit;
+mod hints;
+mod messages;
+mod normal_form;
 pub mod request;
+mod scan;
 pub mod stream;
+mod template;
 pub mod usage;
+mod wire_text;
 
 use serde::{Deserialize, Serialize};
 
-pub use request::{edit_top_level, parse_request, rebuild_body};
+pub use convert::{convert_request, error_body};
+pub use edit::edit_top_level;
+pub use request::{parse_request, raw_request};
 pub use stream::{ReplyDecoder, parse_reply};
+pub use template::rebuild_body;
 pub use usage::Usage;
 
 /// An API that agents speak and that is recorded.

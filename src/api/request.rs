@@ -1,6 +1,17 @@
-//! A request body into units and a template, and back, byte for byte.
+//! A request body into units and a template.
+//!
+//! Every JSON body of the API's form is read so that `rebuild_body` gives its exact bytes back; what
+//! has another form is refused here and kept whole by [`raw_request`]. The template's own form is
+//! `template`'s, the comparison of units across turns is `normal_form`'s.
 
-use super::{Api, ParsedRequest, Unit};
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+
+use super::scan::{self, Member, Span};
+use super::template::{self, Place};
+use super::{
+    Api, Block, ContentHash, ParsedRequest, ToolResult, Unit, UnitKind, hints, normal_form,
+};
 
 /// Why a body could not be read as a request of its API.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -14,37 +25,193 @@ pub struct ParseError {
 
 /// Reads a (decoded) body.
 pub fn parse_request(api: Api, body: &[u8]) -> Result<ParsedRequest, ParseError> {
-    let _ = body;
-    Err(ParseError { api: api.as_str(), message: "being built".into() })
+    read_request(api, body).map_err(|message| ParseError { api: api.as_str(), message })
 }
 
 /// Cuts nothing: the whole body as one raw unit with its template, for bodies that do not parse.
+/// The text of a body that is not UTF-8 is base64, and its template says so.
 pub fn raw_request(body: &[u8]) -> (Unit, String) {
-    let _ = body;
-    (
-        Unit {
-            kind: super::UnitKind::Raw,
-            role: String::new(),
-            text: String::new(),
-            hash: super::ContentHash(0),
-            blocks: Vec::new(),
-        },
-        String::new(),
-    )
+    let (template, text) = template::whole_body(body);
+    let unit = Unit {
+        kind: UnitKind::Raw,
+        role: String::new(),
+        hash: ContentHash::of(text.as_bytes()),
+        blocks: vec![normal_form::opaque_block(&text)],
+        text,
+    };
+    (unit, template)
 }
 
-/// The exact bytes of a body, from its template and the texts of its units in prompt order.
-pub fn rebuild_body(template: &str, units: &[&str]) -> Result<Vec<u8>, String> {
-    let _ = (template, units);
-    Err("being built".into())
+fn read_request(api: Api, body: &[u8]) -> Result<ParsedRequest, String> {
+    let text = std::str::from_utf8(body).map_err(|error| format!("not UTF-8: {error}"))?;
+    serde_json::from_str::<&RawValue>(text).map_err(|error| format!("not JSON: {error}"))?;
+    let (members, _) = scan::members(text, 0).ok_or("not a JSON object")?;
+    let parts = Parts::find(api, text, &members)?;
+    let mut reader = UnitReader::new(api, text);
+    for span in parts.system {
+        reader.add_system(span);
+    }
+    for span in &parts.tools {
+        reader.add_tool(span.clone());
+    }
+    for span in &parts.messages {
+        reader.add_message(span.clone())?;
+    }
+    let params: Map<String, Value> = serde_json::from_str(&parts.params).unwrap_or_default();
+    let n_tools = parts.tools.len() as u32;
+    Ok(ParsedRequest {
+        api,
+        model: params.get("model").and_then(Value::as_str).map(str::to_owned),
+        stream: params.get("stream").and_then(Value::as_bool).unwrap_or(false),
+        n_messages: parts.messages.len() as u32,
+        n_tools,
+        template: template::make_template(text, &reader.places),
+        session_hint: hints::session_hint(api, params.get("metadata")),
+        subagent_hint: reader.system_texts.iter().any(|text| hints::is_subagent_line(text)),
+        utility_hint: hints::utility_hint(n_tools, &params, &reader.system_texts),
+        units: reader.units,
+        tool_results: reader.tool_results,
+        params: parts.params,
+    })
 }
 
-/// A body with top-level members replaced (`Some`), added, or removed (`None`); all other bytes stay
-/// as they are.
-pub fn edit_top_level(
-    body: &[u8],
-    edits: &[(&str, Option<serde_json::Value>)],
-) -> Result<Vec<u8>, String> {
-    let _ = (body, edits);
-    Err("being built".into())
+/// Where the parts of a prompt lie in the body.
+#[derive(Debug, Default)]
+struct Parts {
+    system: Vec<Span>,
+    tools: Vec<Span>,
+    messages: Vec<Span>,
+    /// The other members, as sent, as one object.
+    params: String,
 }
+
+impl Parts {
+    fn find(api: Api, text: &str, members: &[Member]) -> Result<Self, String> {
+        let mut parts = Self::default();
+        let mut seen: Vec<String> = Vec::new();
+        for member in members {
+            let name = member.name(text).unwrap_or_default();
+            let spans = match (name.as_ref(), api) {
+                ("system", Api::Messages) => system_spans(text, member)?,
+                ("tools" | "messages", _) => list_spans(text, member, &name)?,
+                _ => {
+                    parts.params.push(if parts.params.is_empty() { '{' } else { ',' });
+                    parts.params.push_str(&text[member.key.clone()]);
+                    parts.params.push(':');
+                    parts.params.push_str(&text[member.value.clone()]);
+                    continue;
+                }
+            };
+            if seen.iter().any(|earlier| *earlier == name) {
+                return Err(format!("two members `{name}`"));
+            }
+            match name.as_ref() {
+                "system" => parts.system = spans,
+                "tools" => parts.tools = spans,
+                _ => parts.messages = spans,
+            }
+            seen.push(name.into_owned());
+        }
+        parts.params.push_str(if parts.params.is_empty() { "{}" } else { "}" });
+        let has_messages = seen.iter().any(|name| name == "messages");
+        has_messages.then_some(parts).ok_or_else(|| "no member `messages`".to_owned())
+    }
+}
+
+fn system_spans(text: &str, member: &Member) -> Result<Vec<Span>, String> {
+    if text[member.value.clone()].starts_with('"') {
+        return Ok(vec![member.value.clone()]);
+    }
+    list_spans(text, member, "system")
+}
+
+fn list_spans(text: &str, member: &Member, name: &str) -> Result<Vec<Span>, String> {
+    let value = &text[member.value.clone()];
+    if value == "null" && name != "messages" {
+        return Ok(Vec::new());
+    }
+    scan::elements(text, member.value.start).ok_or_else(|| format!("`{name}` is not a list"))
+}
+
+/// Reads units one after another, in prompt order.
+struct UnitReader<'a> {
+    api: Api,
+    body: &'a str,
+    units: Vec<Unit>,
+    places: Vec<Place<'a>>,
+    /// Text of the system prompt, by block or by message.
+    system_texts: Vec<String>,
+    /// Results since the last assistant message.
+    tool_results: Vec<ToolResult>,
+}
+
+impl<'a> UnitReader<'a> {
+    fn new(api: Api, body: &'a str) -> Self {
+        Self {
+            api,
+            body,
+            units: Vec::new(),
+            places: Vec::new(),
+            system_texts: Vec::new(),
+            tool_results: Vec::new(),
+        }
+    }
+
+    fn add_system(&mut self, span: Span) {
+        let (text, value) = self.cut(span);
+        let blocks = value.as_ref().map(normal_form::system_blocks);
+        self.system_texts.extend(value.iter().filter_map(text_of).map(str::to_owned));
+        self.push(UnitKind::System, String::new(), text, blocks);
+    }
+
+    fn add_tool(&mut self, span: Span) {
+        let (text, value) = self.cut(span);
+        let blocks = value.as_ref().map(normal_form::tool_blocks);
+        self.push(UnitKind::Tool, String::new(), text, blocks);
+    }
+
+    fn add_message(&mut self, span: Span) -> Result<(), String> {
+        if !self.body[span.clone()].starts_with('{') {
+            return Err(format!("message at byte {} is not an object", span.start));
+        }
+        let (text, value) = self.cut(span);
+        let message = value.as_ref().and_then(Value::as_object);
+        let role = message.and_then(|message| message.get("role")?.as_str()).unwrap_or_default();
+        let blocks = message.map(|message| normal_form::message_blocks(role, message));
+        if role == "assistant" {
+            self.tool_results.clear();
+        } else if let Some(message) = message {
+            self.tool_results.extend(hints::tool_results(self.api, role, message));
+        }
+        if matches!(role, "system" | "developer") {
+            let content = message.and_then(|message| message.get("content"));
+            let parts = content.and_then(Value::as_array).into_iter().flatten().chain(content);
+            self.system_texts.extend(parts.filter_map(text_of).map(str::to_owned));
+        }
+        let role = role.to_owned();
+        self.push(UnitKind::Message, role, text, blocks);
+        Ok(())
+    }
+
+    /// Cuts a unit out of the body: its text and, where it is not nested too deep, its value.
+    fn cut(&mut self, span: Span) -> (String, Option<Value>) {
+        let (text, cuts) = template::cut_cache_control(&self.body[span.clone()]);
+        self.places.push(Place { span, cuts });
+        let value = serde_json::from_str(&text).ok();
+        (text, value)
+    }
+
+    fn push(&mut self, kind: UnitKind, role: String, text: String, blocks: Option<Vec<Block>>) {
+        let blocks = blocks.unwrap_or_else(|| vec![normal_form::opaque_block(&text)]);
+        let hash = ContentHash::of(text.as_bytes());
+        self.units.push(Unit { kind, role, text, hash, blocks });
+    }
+}
+
+/// The text of a string or of a text block.
+fn text_of(value: &Value) -> Option<&str> {
+    value.as_str().or_else(|| value.get("text")?.as_str())
+}
+
+#[cfg(test)]
+mod tests;

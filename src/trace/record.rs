@@ -489,6 +489,8 @@ pub struct RequestRow {
     pub completion_tokens: Option<u64>,
     /// Prompt tokens served from cache, from usage; null where it has none.
     pub cached_tokens: Option<u64>,
+    /// Prompt tokens of the recording.
+    pub planned_prompt_tokens: Option<u64>,
     /// Prompt tokens that the recording shares with what its thread sent before, in recorded tokens.
     pub planned_cached_tokens: Option<u64>,
     /// Output tokens asked for.

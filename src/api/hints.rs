@@ -1,0 +1,106 @@
+//! What a request's body says about itself: the agent's session, a subagent, a side call, the results
+//! it brings.
+//!
+//! All of it is hearsay that agents may change with any version; what it is used for is for `capture`
+//! to say.
+
+use serde_json::{Map, Value};
+
+use super::normal_form::BILLING_LINE;
+use super::{Api, ToolResult};
+
+/// Openings of system prompts with which agents ask for a title or a one-line summary.
+const SIDE_CALL_PROMPTS: [&str; 5] = [
+    "you are a title generator",
+    "generate a concise, sentence-case title",
+    "summarize this coding conversation in under",
+    "analyze if this message indicates a new conversation topic",
+    "please write a 5-10 word title",
+];
+
+/// The agent's session id. Messages: `metadata.user_id`, which is either JSON text with a `session_id`
+/// or the older `user_<hash>_account_<id>_session_<uuid>`. Chat bodies carry none.
+pub(super) fn session_hint(api: Api, metadata: Option<&Value>) -> Option<String> {
+    if api != Api::Messages {
+        return None;
+    }
+    let user_id = metadata?.get("user_id")?.as_str()?;
+    let session = match serde_json::from_str::<Value>(user_id) {
+        Ok(Value::Object(fields)) => fields.get("session_id")?.as_str()?.to_owned(),
+        _ => user_id.split_once("_session_")?.1.to_owned(),
+    };
+    (!session.is_empty()).then_some(session)
+}
+
+/// Whether a system text is a billing line that names a subagent.
+pub(super) fn is_subagent_line(text: &str) -> bool {
+    text.starts_with(BILLING_LINE)
+        && text.lines().next().is_some_and(|line| line.contains("cc_is_subagent=true"))
+}
+
+/// Whether the request is a side call. Conservative: it offers no tools, and it allows only one output
+/// token (a quota check), or asks for JSON with a `title`, or its system prompt opens as known side
+/// calls do.
+pub(super) fn utility_hint(n_tools: u32, params: &Map<String, Value>, system: &[String]) -> bool {
+    if n_tools > 0 {
+        return false;
+    }
+    let limit = ["max_tokens", "max_completion_tokens"].iter().find_map(|name| params.get(*name));
+    let is_probe = limit.and_then(Value::as_u64) == Some(1);
+    let is_side_call = |text: &String| {
+        let opening: String = text.trim_start().chars().take(80).collect();
+        let opening = opening.to_lowercase();
+        SIDE_CALL_PROMPTS.iter().any(|prompt| opening.starts_with(prompt))
+    };
+    is_probe || asks_for_title(params) || system.iter().any(is_side_call)
+}
+
+fn asks_for_title(params: &Map<String, Value>) -> bool {
+    let formats = [
+        params.get("output_format"),
+        params.get("output_config").and_then(|config| config.get("format")),
+        params.get("response_format"),
+    ];
+    formats.into_iter().flatten().any(|format| {
+        let schema = format.get("schema").or_else(|| format.get("json_schema")?.get("schema"));
+        format.get("type").and_then(Value::as_str) == Some("json_schema")
+            && schema.and_then(|schema| schema.get("properties")?.get("title")).is_some()
+    })
+}
+
+/// The tool results in one message.
+pub(super) fn tool_results(api: Api, role: &str, message: &Map<String, Value>) -> Vec<ToolResult> {
+    let content = message.get("content");
+    match api {
+        Api::Chat if role == "tool" => {
+            let call_id = message.get("tool_call_id").and_then(Value::as_str);
+            vec![ToolResult {
+                call_id: call_id.unwrap_or_default().to_owned(),
+                result_bytes: text_bytes(content),
+                is_error: None,
+            }]
+        }
+        Api::Chat => Vec::new(),
+        Api::Messages => {
+            let blocks = content.and_then(Value::as_array).into_iter().flatten();
+            let is_result =
+                |block: &&Value| block.get("type").and_then(Value::as_str) == Some("tool_result");
+            let result = |block: &Value| ToolResult {
+                call_id: block["tool_use_id"].as_str().unwrap_or_default().to_owned(),
+                result_bytes: text_bytes(block.get("content")),
+                is_error: block["is_error"].as_bool(),
+            };
+            blocks.filter(is_result).map(result).collect()
+        }
+    }
+}
+
+fn text_bytes(content: Option<&Value>) -> u64 {
+    match content {
+        Some(Value::String(text)) => text.len() as u64,
+        Some(Value::Array(parts)) => {
+            parts.iter().map(|part| text_bytes(part.get("text").or(Some(part)))).sum()
+        }
+        _ => 0,
+    }
+}

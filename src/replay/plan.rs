@@ -1,0 +1,471 @@
+//! What a recording asks a replay to send: sessions, their threads, the requests of each, what each
+//! waits for and how long.
+//!
+//! Pure: rows in, plan out. A session becomes a graph: every request names the requests of its session
+//! that must have ended (`after`) and the wait that follows the last of them. So a thread's turns come
+//! one after another with the recorded tool time between them, a subagent starts when the recording
+//! started it and runs beside its parent, and a parent that waited for its children waits for them
+//! again. Who works on which session and when is `load`'s affair; what is sent is `content`'s.
+
+use std::collections::{BTreeMap, HashMap};
+
+use crate::api::Api;
+use crate::clock::elapsed_ms;
+use crate::trace::record::{Outcome, TurnKind, TurnRow};
+
+/// One recorded request, ready to be sent again.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PlannedRequest {
+    /// Index of the turn in its thread, as recorded.
+    pub turn: u32,
+    /// The recorded request.
+    pub request_id: String,
+    /// The API it was recorded in.
+    pub api: Api,
+    /// What the turn was for.
+    pub kind: TurnKind,
+    /// The body with its units cut out.
+    pub body_template: String,
+    /// Units in prompt order, as indices into `Plan::unit_hashes`.
+    pub units: Vec<u32>,
+    /// Requests of the session (indices into `SessionPlan::requests`) that must have ended; empty for
+    /// one that starts with the session.
+    pub after: Vec<usize>,
+    /// The wait after the last of `after` ended, or after the session started.
+    pub wait_ms: f64,
+    /// Recorded output tokens.
+    pub target_output_tokens: Option<u64>,
+    /// Recorded prompt tokens.
+    pub planned_prompt_tokens: Option<u64>,
+    /// Recorded tokens of the leading units that the thread had sent before.
+    pub planned_cached_tokens: Option<u64>,
+}
+
+/// One thread of a session: a chain of requests.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ThreadPlan {
+    /// The recorded thread.
+    pub thread_id: String,
+    /// The thread that started it.
+    pub parent_thread_id: Option<String>,
+    /// Its requests in order, as indices into `SessionPlan::requests`.
+    pub requests: std::ops::Range<usize>,
+}
+
+/// One recorded session.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SessionPlan {
+    /// The recorded session.
+    pub session_id: String,
+    /// Threads in the order in which they started.
+    pub threads: Vec<ThreadPlan>,
+    /// All requests, thread by thread.
+    pub requests: Vec<PlannedRequest>,
+}
+
+/// A recording as it will be replayed.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Plan {
+    /// Sessions in recorded order.
+    pub sessions: Vec<SessionPlan>,
+    /// Every distinct unit of the plan by its content hash.
+    pub unit_hashes: Vec<String>,
+    /// Recorded turns that are left out, by reason.
+    pub skipped: BTreeMap<String, u64>,
+}
+
+impl Plan {
+    /// Requests in one pass over the plan.
+    pub fn n_requests(&self) -> usize {
+        self.sessions.iter().map(|session| session.requests.len()).sum()
+    }
+}
+
+/// What planning keeps of a turn row; texts are dropped as rows stream by.
+#[derive(Debug)]
+struct Recorded {
+    thread_id: String,
+    parent_thread_id: Option<String>,
+    turn: u32,
+    request_id: String,
+    api: Option<Api>,
+    kind: TurnKind,
+    outcome: Outcome,
+    body_template: String,
+    units: Vec<u32>,
+    n_shared_units: usize,
+    start_ns: i64,
+    end_ns: i64,
+    tool_exec_ms: Option<f64>,
+    residual_wait_ms: Option<f64>,
+    isl: Option<u64>,
+    osl: Option<u64>,
+}
+
+impl Recorded {
+    fn left_out_because(&self) -> Option<&'static str> {
+        if self.outcome != Outcome::Ok {
+            Some("not answered whole")
+        } else if self.api.is_none() {
+            Some("unknown api")
+        } else if self.body_template.is_empty() {
+            Some("no request body")
+        } else {
+            None
+        }
+    }
+}
+
+/// Collects turn rows, in any order, and makes the plan of them.
+#[derive(Debug)]
+pub struct Planner {
+    include_utility: bool,
+    sessions: HashMap<String, Vec<Recorded>>,
+    unit_index: HashMap<String, u32>,
+    unit_hashes: Vec<String>,
+    skipped: BTreeMap<String, u64>,
+}
+
+impl Planner {
+    /// A planner that keeps or leaves out turns that are not the agent's work (titles, quota checks).
+    pub fn new(include_utility: bool) -> Self {
+        Self {
+            include_utility,
+            sessions: HashMap::new(),
+            unit_index: HashMap::new(),
+            unit_hashes: Vec::new(),
+            skipped: BTreeMap::new(),
+        }
+    }
+
+    /// Takes one recorded turn.
+    pub fn add(&mut self, row: TurnRow) {
+        if row.kind == TurnKind::Utility && !self.include_utility {
+            *self.skipped.entry("utility".to_owned()).or_default() += 1;
+            return;
+        }
+        let units = row.unit_hashes.iter().map(|hash| self.unit(hash)).collect();
+        let start_ns = unix_ns(row.request_time);
+        let end = row
+            .response_end_time
+            .or(row.last_output_time)
+            .or_else(|| Some(row.request_time + row.e2e_ms? / 1e3));
+        let turn = Recorded {
+            api: Api::from_name(&row.api),
+            start_ns,
+            end_ns: end.map_or(start_ns, unix_ns).max(start_ns),
+            thread_id: row.thread_id,
+            parent_thread_id: row.parent_thread_id,
+            turn: row.turn,
+            request_id: row.request_id,
+            kind: row.kind,
+            outcome: row.outcome,
+            body_template: row.body_template,
+            units,
+            n_shared_units: row.n_shared_units as usize,
+            tool_exec_ms: row.tool_exec_ms,
+            residual_wait_ms: row.residual_wait_ms,
+            isl: row.isl,
+            osl: row.osl,
+        };
+        self.sessions.entry(row.session_id).or_default().push(turn);
+    }
+
+    fn unit(&mut self, hash: &str) -> u32 {
+        if let Some(index) = self.unit_index.get(hash) {
+            return *index;
+        }
+        let index = self.unit_hashes.len() as u32;
+        self.unit_hashes.push(hash.to_owned());
+        self.unit_index.insert(hash.to_owned(), index);
+        index
+    }
+
+    /// The plan. `unit_bytes` gives the length of a unit's text by its hash.
+    pub fn finish(mut self, unit_bytes: &dyn Fn(&str) -> Option<u64>) -> Plan {
+        let bytes_of = |unit: u32| unit_bytes(&self.unit_hashes[unit as usize]).unwrap_or_default();
+        let mut sessions: Vec<(i64, SessionPlan)> = Vec::new();
+        for (session_id, turns) in self.sessions {
+            let threads = threads_of(turns, &mut self.skipped);
+            let Some(start_ns) = threads.iter().map(Thread::start_ns).min() else { continue };
+            sessions.push((start_ns, plan_session(session_id, threads, start_ns, &bytes_of)));
+        }
+        sessions.sort_by(|(a_start, a), (b_start, b)| {
+            a_start.cmp(b_start).then_with(|| a.session_id.cmp(&b.session_id))
+        });
+        Plan {
+            sessions: sessions.into_iter().map(|(_, session)| session).collect(),
+            unit_hashes: self.unit_hashes,
+            skipped: self.skipped,
+        }
+    }
+}
+
+/// A thread's turns that will be replayed, in the order in which they were sent; never empty.
+struct Thread {
+    id: String,
+    parent: Option<String>,
+    turns: Vec<Recorded>,
+}
+
+impl Thread {
+    fn start_ns(&self) -> i64 {
+        self.turns.first().map_or(0, |turn| turn.start_ns)
+    }
+
+    fn end_ns(&self) -> i64 {
+        self.turns.iter().map(|turn| turn.end_ns).max().unwrap_or_default()
+    }
+
+    fn is_utility(&self) -> bool {
+        self.turns.iter().all(|turn| turn.kind == TurnKind::Utility)
+    }
+}
+
+/// Groups a session's turns by thread; attempts at one turn become one, failed turns are left out.
+fn threads_of(turns: Vec<Recorded>, skipped: &mut BTreeMap<String, u64>) -> Vec<Thread> {
+    let mut by_thread: BTreeMap<String, BTreeMap<u32, Vec<Recorded>>> = BTreeMap::new();
+    for turn in turns {
+        let thread = by_thread.entry(turn.thread_id.clone()).or_default();
+        thread.entry(turn.turn).or_default().push(turn);
+    }
+    let mut threads = Vec::new();
+    for (id, attempts_by_turn) in by_thread {
+        let mut turns: Vec<Recorded> = attempts_by_turn
+            .into_values()
+            .filter_map(|attempts| last_good_attempt(attempts, skipped))
+            .collect();
+        turns.sort_by_key(|turn| (turn.start_ns, turn.turn));
+        if let Some(first) = turns.first() {
+            threads.push(Thread { parent: first.parent_thread_id.clone(), id, turns });
+        }
+    }
+    threads.sort_by(|a, b| a.start_ns().cmp(&b.start_ns()).then_with(|| a.id.cmp(&b.id)));
+    threads
+}
+
+/// The last attempt that was answered whole, with the wait that came before the first attempt: the
+/// client's back-off between attempts is no tool time.
+fn last_good_attempt(
+    mut attempts: Vec<Recorded>,
+    skipped: &mut BTreeMap<String, u64>,
+) -> Option<Recorded> {
+    attempts.sort_by_key(|turn| turn.start_ns);
+    let first_start_ns = attempts.first()?.start_ns;
+    let first_tool_exec_ms = attempts.first()?.tool_exec_ms;
+    let first_residual_ms = attempts.first()?.residual_wait_ms;
+    let last_good = attempts.iter().rposition(|turn| turn.left_out_because().is_none());
+    let mut chosen = None;
+    for (index, turn) in attempts.into_iter().enumerate() {
+        if Some(index) == last_good {
+            chosen = Some(turn);
+            continue;
+        }
+        let reason = match last_good {
+            Some(_) => "repeated attempt",
+            None => turn.left_out_because().unwrap_or("not answered whole"),
+        };
+        *skipped.entry(reason.to_owned()).or_default() += 1;
+    }
+    let mut chosen = chosen?;
+    chosen.start_ns = first_start_ns;
+    chosen.tool_exec_ms = first_tool_exec_ms.or(chosen.tool_exec_ms);
+    chosen.residual_wait_ms = first_residual_ms.or(chosen.residual_wait_ms);
+    Some(chosen)
+}
+
+/// A request's place in the recording, for finding what it waited for.
+#[derive(Clone, Copy)]
+struct Span {
+    start_ns: i64,
+    end_ns: i64,
+}
+
+fn plan_session(
+    session_id: String,
+    threads: Vec<Thread>,
+    session_start_ns: i64,
+    bytes_of: &dyn Fn(u32) -> u64,
+) -> SessionPlan {
+    let spans: Vec<Span> = threads
+        .iter()
+        .flat_map(|thread| &thread.turns)
+        .map(|turn| Span { start_ns: turn.start_ns, end_ns: turn.end_ns })
+        .collect();
+    let ranges = ranges_of(&threads);
+    let waited_for = waited_for(&threads, &ranges);
+    let starts: Vec<(Option<usize>, f64)> = (0..threads.len())
+        .map(|index| thread_start(index, &threads, &ranges, &spans, session_start_ns))
+        .collect();
+
+    let mut requests = Vec::with_capacity(spans.len());
+    let mut thread_plans = Vec::with_capacity(threads.len());
+    for (index, thread) in threads.into_iter().enumerate() {
+        thread_plans.push(ThreadPlan {
+            thread_id: thread.id,
+            parent_thread_id: thread.parent,
+            requests: ranges[index].clone(),
+        });
+        let mut previous: Option<PreviousTurn> = None;
+        for turn in thread.turns {
+            let here = requests.len();
+            let (after, wait_ms) = if previous.is_none() {
+                let (anchor, offset_ms) = starts[index];
+                (anchor.into_iter().collect(), offset_ms)
+            } else {
+                let children = waited_for.get(&here).map_or(&[][..], Vec::as_slice);
+                chained(here, &turn, children, &spans)
+            };
+            let cached = planned_cached_tokens(&turn, previous.as_ref(), bytes_of);
+            previous =
+                Some(PreviousTurn { turn: turn.turn, units: turn.units.clone(), isl: turn.isl });
+            requests.push(planned(turn, after, wait_ms, cached));
+        }
+    }
+    SessionPlan { session_id, threads: thread_plans, requests }
+}
+
+fn planned(
+    turn: Recorded,
+    after: Vec<usize>,
+    wait_ms: f64,
+    planned_cached_tokens: Option<u64>,
+) -> PlannedRequest {
+    PlannedRequest {
+        turn: turn.turn,
+        request_id: turn.request_id,
+        api: turn.api.unwrap_or(Api::Chat),
+        kind: turn.kind,
+        body_template: turn.body_template,
+        units: turn.units,
+        after,
+        wait_ms,
+        target_output_tokens: turn.osl,
+        planned_prompt_tokens: turn.isl,
+        planned_cached_tokens,
+    }
+}
+
+fn ranges_of(threads: &[Thread]) -> Vec<std::ops::Range<usize>> {
+    let mut next = 0;
+    threads
+        .iter()
+        .map(|thread| {
+            let start = next;
+            next += thread.turns.len();
+            start..next
+        })
+        .collect()
+}
+
+/// For each request that followed the end of children of its thread: their last requests. A child is
+/// waited for by the first turn of its parent that started after it had ended; utility threads run
+/// beside and nobody waits for them.
+fn waited_for(threads: &[Thread], ranges: &[std::ops::Range<usize>]) -> HashMap<usize, Vec<usize>> {
+    let by_id: HashMap<&str, usize> =
+        threads.iter().enumerate().map(|(index, thread)| (thread.id.as_str(), index)).collect();
+    let mut waited_for: HashMap<usize, Vec<usize>> = HashMap::new();
+    for (index, child) in threads.iter().enumerate().filter(|(_, thread)| !thread.is_utility()) {
+        let parent = child.parent.as_deref().and_then(|id| by_id.get(id).copied());
+        let Some(parent) = parent.filter(|parent| *parent != index) else { continue };
+        let last_start_ns = child.turns.last().map_or(0, |turn| turn.start_ns);
+        let waiting = threads[parent]
+            .turns
+            .iter()
+            .position(|turn| turn.start_ns >= child.end_ns() && turn.start_ns > last_start_ns);
+        // A parent's first turn cannot have waited for what it had not started.
+        if let Some(turn) = waiting.filter(|turn| *turn > 0) {
+            waited_for.entry(ranges[parent].start + turn).or_default().push(ranges[index].end - 1);
+        }
+    }
+    waited_for
+}
+
+/// What a thread's first request follows: the last response, of its parent where that is known, else
+/// of any thread that works, that had ended before; with the recorded offset from that end. A thread
+/// that nothing precedes starts at its offset from the session's start.
+fn thread_start(
+    index: usize,
+    threads: &[Thread],
+    ranges: &[std::ops::Range<usize>],
+    spans: &[Span],
+    session_start_ns: i64,
+) -> (Option<usize>, f64) {
+    let thread = &threads[index];
+    let start_ns = thread.start_ns();
+    let parent = threads
+        .iter()
+        .position(|other| thread.parent.as_deref() == Some(other.id.as_str()))
+        .filter(|parent| *parent != index);
+    let before = |candidates: &mut dyn Iterator<Item = usize>| {
+        candidates
+            // An earlier start, strictly: no circle of waits can come of rows with equal times.
+            .filter(|at| spans[*at].end_ns <= start_ns && spans[*at].start_ns < start_ns)
+            .max_by_key(|at| spans[*at].end_ns)
+    };
+    let anchor = match parent {
+        Some(parent) => before(&mut ranges[parent].clone()),
+        None => before(
+            &mut (0..threads.len())
+                .filter(|other| *other != index && !threads[*other].is_utility())
+                .flat_map(|other| ranges[other].clone()),
+        ),
+    };
+    let from_ns = anchor.map_or(session_start_ns, |at| spans[at].end_ns);
+    (anchor, elapsed_ms(from_ns, start_ns).max(0.0))
+}
+
+/// What a later turn of a thread follows: the turn before it and the children it waited for. The wait
+/// is the recorded one from whichever of these ended last.
+fn chained(here: usize, turn: &Recorded, children: &[usize], spans: &[Span]) -> (Vec<usize>, f64) {
+    let previous_end_ns = spans[here - 1].end_ns;
+    let children_end_ns = children.iter().map(|child| spans[*child].end_ns).max();
+    let mut after = vec![here - 1];
+    after.extend_from_slice(children);
+    let wait_ms = match children_end_ns.filter(|end_ns| *end_ns > previous_end_ns) {
+        Some(end_ns) => turn.residual_wait_ms.unwrap_or_else(|| elapsed_ms(end_ns, turn.start_ns)),
+        None => turn.tool_exec_ms.unwrap_or_else(|| elapsed_ms(previous_end_ns, turn.start_ns)),
+    };
+    (after, wait_ms.max(0.0))
+}
+
+struct PreviousTurn {
+    turn: u32,
+    units: Vec<u32>,
+    isl: Option<u64>,
+}
+
+/// Recorded tokens of the leading units that the thread had sent before: the whole previous prompt
+/// where the shared run covers it, else the part of it that the shared units' bytes make up. None
+/// where the recording does not tell the previous prompt's tokens; 0 on a thread's first turn.
+fn planned_cached_tokens(
+    turn: &Recorded,
+    previous: Option<&PreviousTurn>,
+    bytes_of: &dyn Fn(u32) -> u64,
+) -> Option<u64> {
+    let Some(previous) = previous else { return Some(0) };
+    let n_shared = if previous.turn + 1 == turn.turn {
+        turn.n_shared_units.min(previous.units.len())
+    } else {
+        // The row counts from a turn that is left out; count again from the one that was sent.
+        turn.units.iter().zip(&previous.units).take_while(|(a, b)| a == b).count()
+    };
+    let isl = previous.isl?;
+    if n_shared == previous.units.len() {
+        return Some(isl);
+    }
+    let bytes = |units: &[u32]| units.iter().map(|unit| bytes_of(*unit)).sum::<u64>();
+    let (shared, whole) = (bytes(&previous.units[..n_shared]), bytes(&previous.units));
+    if whole == 0 {
+        return Some(0);
+    }
+    Some((isl as f64 * shared as f64 / whole as f64).round() as u64)
+}
+
+fn unix_ns(unix_seconds: f64) -> i64 {
+    (unix_seconds * 1e9).round() as i64
+}
+
+#[cfg(test)]
+#[path = "plan_tests.rs"]
+mod tests;

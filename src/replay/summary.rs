@@ -1,0 +1,383 @@
+//! `summary.json` of a replay: what its tables come to.
+//!
+//! Pure: [`summarize`] takes rows and settings, so whoever has the run directory can recompute every
+//! figure. Latencies, lengths and rates are of requests that were answered whole; failed and
+//! cancelled ones are counted beside them. Percentiles are those of `statistics`. The headline is the
+//! steady state; the whole run stands beside it.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::engine_figures::{EngineFigures, Span, engine_figures};
+use super::measure::{itl_ms, new_prompt_tokens, output_tokens_per_s, token_gaps};
+use super::prefix_hits::{PrefixHits, prefix_hits};
+use super::settings::{LengthForcing, ReplaySettings};
+use super::statistics::Statistic;
+use crate::clock::unix_seconds;
+use crate::error::Result;
+use crate::trace::Run;
+use crate::trace::record::{
+    EngineSampleRow, OutputLength, Phase, RequestRow, RequestStatus, TrajectoryRow,
+};
+
+/// What a reader must know before any figure.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Labels {
+    /// The embedded engine answered: the figures say nothing about any hardware.
+    pub simulated: bool,
+    /// The recording's text and times are made up.
+    pub synthetic_trace: bool,
+    /// Requests were sent in another API than the recorded one.
+    pub converted: bool,
+    /// Whether output lengths were pinned: `honoured`, `ignored`, `refused` or `unknown`; the worst
+    /// of the APIs used.
+    pub output_length: LengthForcing,
+    /// No service level was held against the figures.
+    pub load: String,
+}
+
+/// Requests by how they ended.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct StatusCounts {
+    /// All requests sent.
+    pub sent: u64,
+    /// Answered whole.
+    pub ok: u64,
+    /// Failed.
+    pub failed: u64,
+    /// Cut off by the end of the run.
+    pub cancelled: u64,
+}
+
+/// Requests by whether their output had the length asked for.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LengthCounts {
+    /// Within min(5 %, 50 tokens) of the target.
+    pub ok: u64,
+    /// Shorter.
+    pub short: u64,
+    /// Longer.
+    pub long: u64,
+    /// No target, or no usage to check it by.
+    pub unverified: u64,
+}
+
+/// Trajectories by how they ended.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TrajectoryCounts {
+    /// Begun.
+    pub started: u64,
+    /// Every planned request answered whole.
+    pub completed: u64,
+    /// Stopped before or with a failure, or by the end of the run.
+    pub incomplete: u64,
+}
+
+/// Errors of one kind.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ErrorCount {
+    /// The text before the first colon: `http 500`, `connect`, `broken stream`, …
+    pub kind: String,
+    /// Requests that failed so.
+    pub n: u64,
+    /// The first such error, whole.
+    pub example: String,
+}
+
+/// The figures of a part of the run. Rates are totals over the part's length; null where a figure is
+/// unknown for a request or the part has no length.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PartFigures {
+    /// Length of the part.
+    pub duration_s: Option<f64>,
+    /// Requests sent in it.
+    pub requests: StatusCounts,
+    /// Requests answered whole.
+    pub requests_per_s: Option<f64>,
+    /// Prompt tokens.
+    pub input_tokens_per_s: Option<f64>,
+    /// Prompt tokens served from cache.
+    pub cached_tokens_per_s: Option<f64>,
+    /// Prompt tokens computed.
+    pub new_input_tokens_per_s: Option<f64>,
+    /// Output tokens.
+    pub output_tokens_per_s: Option<f64>,
+    /// Every numeric column of `requests`, and what follows from them, by name.
+    pub fields: BTreeMap<String, Statistic>,
+}
+
+/// `summary.json`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Summary {
+    /// What a reader must know first.
+    pub labels: Labels,
+    /// The same and more, a sentence each.
+    pub notes: Vec<String>,
+    /// Agents at work at once.
+    pub agents: u32,
+    /// Trajectories.
+    pub trajectories: TrajectoryCounts,
+    /// Requests.
+    pub requests: StatusCounts,
+    /// Requests sent in each phase.
+    pub phases: BTreeMap<String, u64>,
+    /// Output lengths.
+    pub output_length: LengthCounts,
+    /// Errors, most frequent first.
+    pub errors: Vec<ErrorCount>,
+    /// Steady state: requests sent in it, whenever they ended.
+    pub steady: PartFigures,
+    /// All requests, from the first one's start to the last one's end.
+    pub whole: PartFigures,
+    /// The three prefix-hit figures, of the whole run.
+    pub prefix_hits: PrefixHits,
+    /// The engine's own counters over the whole run; null where it was not polled.
+    pub engine: Option<EngineFigures>,
+    /// How the run was made.
+    pub settings: ReplaySettings,
+}
+
+/// The summary of a run directory that a replay wrote.
+pub fn summarize_run(run: &Run) -> Result<Summary> {
+    let requests = run.rows::<RequestRow>()?.collect::<Result<Vec<_>>>()?;
+    let trajectories = run.rows::<TrajectoryRow>()?.collect::<Result<Vec<_>>>()?;
+    let samples = run.rows::<EngineSampleRow>()?.collect::<Result<Vec<_>>>()?;
+    let settings = run.manifest().settings.get("replay").cloned().unwrap_or_default();
+    let settings = serde_json::from_value(settings).unwrap_or_default();
+    Ok(summarize(&requests, &trajectories, &samples, &settings))
+}
+
+/// The summary of a replay's rows.
+pub fn summarize(
+    requests: &[RequestRow],
+    trajectories: &[TrajectoryRow],
+    engine_samples: &[EngineSampleRow],
+    settings: &ReplaySettings,
+) -> Summary {
+    let all: Vec<&RequestRow> = requests.iter().collect();
+    let steady: Vec<&RequestRow> =
+        requests.iter().filter(|row| row.phase == Phase::Steady).collect();
+    let span_ms = span_of(requests);
+    let engine = span_ms.and_then(|(start_ms, end_ms)| {
+        let wall = |run_ms: f64| unix_seconds(settings.clock_anchor_ns) + run_ms / 1e3;
+        engine_figures(engine_samples, Span { start: wall(start_ms), end: wall(end_ms) })
+    });
+    let mut summary = Summary {
+        labels: labels(settings),
+        notes: settings.notes.clone(),
+        agents: settings.agents,
+        trajectories: trajectory_counts(trajectories),
+        requests: status_counts(&all),
+        phases: phases(requests),
+        output_length: length_counts(requests),
+        errors: errors(requests),
+        steady: part_figures(&steady, settings.window.steady_s()),
+        whole: part_figures(&all, span_ms.map(|(start_ms, end_ms)| (end_ms - start_ms) / 1e3)),
+        prefix_hits: prefix_hits(requests, engine.as_ref()),
+        engine,
+        settings: settings.clone(),
+    };
+    add_notes(&mut summary);
+    summary
+}
+
+/// First start and last end, on the run clock.
+fn span_of(requests: &[RequestRow]) -> Option<(f64, f64)> {
+    let start = requests.iter().map(|row| row.sent_at_ms).reduce(f64::min)?;
+    let end = requests
+        .iter()
+        .map(|row| row.sent_at_ms + row.e2e_ms.unwrap_or_default())
+        .reduce(f64::max)?;
+    Some((start, end))
+}
+
+fn labels(settings: &ReplaySettings) -> Labels {
+    let worst =
+        settings.routes.iter().map(|route| route.output_length).max_by_key(
+            |forcing| match forcing {
+                LengthForcing::Honoured => 0,
+                LengthForcing::Unknown => 1,
+                LengthForcing::Refused => 2,
+                LengthForcing::Ignored => 3,
+            },
+        );
+    Labels {
+        simulated: settings.simulated,
+        synthetic_trace: settings.synthetic_trace,
+        converted: settings.routes.iter().any(|route| route.recorded != route.sent),
+        output_length: worst.unwrap_or_default(),
+        load: "at fixed load, no service level".to_owned(),
+    }
+}
+
+fn status_counts(rows: &[&RequestRow]) -> StatusCounts {
+    let count = |status| rows.iter().filter(|row| row.status == status).count() as u64;
+    StatusCounts {
+        sent: rows.len() as u64,
+        ok: count(RequestStatus::Ok),
+        failed: count(RequestStatus::Failed),
+        cancelled: count(RequestStatus::Cancelled),
+    }
+}
+
+fn trajectory_counts(rows: &[TrajectoryRow]) -> TrajectoryCounts {
+    let completed = rows.iter().filter(|row| row.completed).count() as u64;
+    let started = rows.len() as u64;
+    TrajectoryCounts { started, completed, incomplete: started - completed }
+}
+
+fn phases(rows: &[RequestRow]) -> BTreeMap<String, u64> {
+    let mut phases = BTreeMap::new();
+    for row in rows {
+        let name = match row.phase {
+            Phase::Ramp => "ramp",
+            Phase::Warmup => "warmup",
+            Phase::Steady => "steady",
+            Phase::Tail => "tail",
+        };
+        *phases.entry(name.to_owned()).or_default() += 1;
+    }
+    phases
+}
+
+/// Of requests answered whole: a broken one has no length to judge.
+fn length_counts(rows: &[RequestRow]) -> LengthCounts {
+    let mut counts = LengthCounts::default();
+    for row in rows.iter().filter(|row| row.status == RequestStatus::Ok) {
+        match row.output_length {
+            OutputLength::Ok => counts.ok += 1,
+            OutputLength::Short => counts.short += 1,
+            OutputLength::Long => counts.long += 1,
+            OutputLength::Unverified => counts.unverified += 1,
+        }
+    }
+    counts
+}
+
+fn errors(rows: &[RequestRow]) -> Vec<ErrorCount> {
+    let mut by_kind: BTreeMap<&str, ErrorCount> = BTreeMap::new();
+    for row in rows.iter().filter(|row| row.status == RequestStatus::Failed) {
+        let error = row.error.as_deref().unwrap_or("unknown");
+        let kind = error.split(':').next().unwrap_or(error);
+        let count = by_kind.entry(kind).or_insert_with(|| ErrorCount {
+            kind: kind.to_owned(),
+            n: 0,
+            example: error.to_owned(),
+        });
+        count.n += 1;
+    }
+    let mut errors: Vec<ErrorCount> = by_kind.into_values().collect();
+    errors.sort_by_key(|error| std::cmp::Reverse(error.n));
+    errors
+}
+
+type Field = fn(&RequestRow) -> Option<f64>;
+
+fn count(tokens: Option<u64>) -> Option<f64> {
+    tokens.map(|tokens| tokens as f64)
+}
+
+/// Columns with one value a request, and what follows from them.
+const FIELDS: [(&str, Field); 18] = [
+    ("ttft_ms", |row| row.ttft_ms),
+    ("last_token_ms", |row| row.last_token_ms),
+    ("e2e_ms", |row| row.e2e_ms),
+    ("tpot_ms", |row| row.tpot_ms),
+    ("itl_ms", itl_ms),
+    ("output_tokens_per_s", output_tokens_per_s),
+    ("prompt_tokens", |row| count(row.prompt_tokens)),
+    ("cached_tokens", |row| count(row.cached_tokens)),
+    ("new_prompt_tokens", |row| count(new_prompt_tokens(row))),
+    ("completion_tokens", |row| count(row.completion_tokens)),
+    ("planned_prompt_tokens", |row| count(row.planned_prompt_tokens)),
+    ("planned_cached_tokens", |row| count(row.planned_cached_tokens)),
+    ("target_output_tokens", |row| count(row.target_output_tokens)),
+    ("due_at_ms", |row| Some(row.due_at_ms)),
+    ("sent_at_ms", |row| Some(row.sent_at_ms)),
+    ("lag_ms", |row| Some(row.lag_ms)),
+    ("tool_wait_ms", |row| row.tool_wait_ms),
+    ("attempts", |row| Some(f64::from(row.attempts))),
+];
+
+fn part_figures(rows: &[&RequestRow], duration_s: Option<f64>) -> PartFigures {
+    let ok: Vec<&RequestRow> =
+        rows.iter().filter(|row| row.status == RequestStatus::Ok).copied().collect();
+    let mut fields = BTreeMap::new();
+    let mut add = |name: &str, statistic: Option<Statistic>| {
+        fields.extend(statistic.map(|statistic| (name.to_owned(), statistic)));
+    };
+    for (name, field) in FIELDS {
+        add(name, Statistic::of(ok.iter().filter_map(|row| field(row))));
+    }
+    add("chunk_gap_ms", Statistic::of(ok.iter().flat_map(|row| row.chunk_gap_ms.iter().copied())));
+    let chunk_tokens = ok.iter().flat_map(|row| row.chunk_tokens.iter().copied());
+    add("chunk_tokens", Statistic::of(chunk_tokens.map(f64::from)));
+    // Each token counts once, with its chunk's gap over the chunk's tokens.
+    add("itl_per_token_ms", Statistic::of_repeated(ok.iter().flat_map(|row| token_gaps(row))));
+
+    let duration_s = duration_s.filter(|duration_s| *duration_s > 0.0);
+    let rate = |tokens: &dyn Fn(&RequestRow) -> Option<u64>| {
+        let total: Option<u64> = ok.iter().map(|row| tokens(row)).sum();
+        Some(total? as f64 / duration_s?)
+    };
+    PartFigures {
+        duration_s,
+        requests: status_counts(rows),
+        requests_per_s: duration_s.map(|duration_s| ok.len() as f64 / duration_s),
+        input_tokens_per_s: rate(&|row| row.prompt_tokens),
+        cached_tokens_per_s: rate(&|row| row.cached_tokens),
+        new_input_tokens_per_s: rate(&new_prompt_tokens),
+        output_tokens_per_s: rate(&|row| row.completion_tokens),
+        fields,
+    }
+}
+
+fn add_notes(summary: &mut Summary) {
+    let mut notes = Vec::new();
+    if summary.labels.simulated {
+        notes.push("the engine is simulated: no figure says anything about any hardware".into());
+    }
+    if summary.labels.synthetic_trace {
+        notes.push("the recording is synthetic: made up after published statistics".into());
+    }
+    let off_length = summary.output_length.short + summary.output_length.long;
+    if off_length > 0 {
+        let forcing = summary.labels.output_length.as_str();
+        notes.push(format!(
+            "{off_length} outputs are shorter or longer than recorded (length forcing {forcing}): \
+             rates and latencies are not those of the recorded lengths"
+        ));
+    }
+    if summary.requests.sent > 0 && summary.steady.requests.sent == 0 {
+        notes.push(
+            "no steady state: the run ended before every agent was through its first request, or \
+             an agent had nothing left to start by then; only the whole run has figures"
+                .into(),
+        );
+    }
+    notes.extend(summary.prefix_hits.notes());
+    if let Some(engine) = &summary.engine {
+        if engine.counter_reset {
+            notes
+                .push("an engine was restarted during the run: its counters give no figure".into());
+        } else if !engine.covers_end {
+            notes.push(
+                "no poll came after the last response: the engine's figures may lack the last \
+                 requests"
+                    .into(),
+            );
+        }
+    }
+    summary.notes.extend(notes);
+}
+
+#[cfg(test)]
+#[path = "summary_tests.rs"]
+mod tests;
