@@ -1,1 +1,82 @@
-//! (being built)
+//! A request of one API as a request of the other, and errors in an API's own form.
+//!
+//! What both APIs can say is carried over: system prompt, messages, tools, calls and results, images,
+//! reasoning, sampling and length limits. What only one can say is left out: `cache_control`,
+//! `metadata`, `is_error`, signatures of reasoning, tools that run on a server, documents that are not
+//! text, log probabilities, penalties, seeds. Streaming options are the sender's to set.
+
+mod to_chat;
+mod to_messages;
+
+use serde_json::{Map, Value, json};
+
+use super::Api;
+
+/// Sampling members that both APIs spell alike.
+const SHARED_MEMBERS: [&str; 5] = ["model", "stream", "temperature", "top_p", "top_k"];
+
+/// A request of API `from` as a request of API `to`; the same request where these are one.
+///
+/// Equal parts of two requests become equal parts of the results, so that prefixes shared by the turns
+/// of a conversation stay shared.
+pub fn convert_request(body: &Value, from: Api, to: Api) -> Value {
+    match (from, to) {
+        (Api::Messages, Api::Chat) => to_chat::request(body),
+        (Api::Chat, Api::Messages) => to_messages::request(body),
+        (Api::Messages, Api::Messages) | (Api::Chat, Api::Chat) => body.clone(),
+    }
+}
+
+/// The body of an error answer in the API's own form.
+pub fn error_body(api: Api, status: u16, message: &str) -> String {
+    let kind = match status {
+        401 => "authentication_error",
+        403 => "permission_error",
+        404 => "not_found_error",
+        413 => "request_too_large",
+        429 => "rate_limit_error",
+        400..=499 => "invalid_request_error",
+        503 | 529 => "overloaded_error",
+        504 => "timeout_error",
+        _ => "api_error",
+    };
+    let body = match api {
+        Api::Messages => json!({"type": "error", "error": {"type": kind, "message": message}}),
+        Api::Chat => {
+            json!({"error": {"message": message, "type": kind, "param": null, "code": status}})
+        }
+    };
+    body.to_string()
+}
+
+/// A new request with the members that both APIs spell alike.
+fn with_shared_members(body: &Value) -> Map<String, Value> {
+    let shared = SHARED_MEMBERS.iter().filter_map(|name| {
+        let value = body.get(*name).filter(|value| !value.is_null())?;
+        Some(((*name).to_owned(), value.clone()))
+    });
+    shared.collect()
+}
+
+fn list<'a>(value: &'a Value, name: &str) -> &'a [Value] {
+    value.get(name).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
+
+fn text<'a>(value: &'a Value, name: &str) -> Option<&'a str> {
+    value.get(name)?.as_str()
+}
+
+/// Content parts in their shortest form: one text is a string.
+fn shortest(mut parts: Vec<Value>) -> Value {
+    match &mut parts[..] {
+        [part] if text(part, "type") == Some("text") => part["text"].take(),
+        _ => Value::Array(parts),
+    }
+}
+
+fn text_part(text: &str) -> Value {
+    json!({"type": "text", "text": text})
+}
+
+#[cfg(test)]
+mod tests;

@@ -19,6 +19,7 @@ mod wire_text;
 
 use serde::{Deserialize, Serialize};
 
+pub use convert::{convert_request, error_body};
 pub use edit::edit_top_level;
 pub use request::{parse_request, raw_request};
 pub use stream::{ReplyDecoder, parse_reply};

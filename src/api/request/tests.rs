@@ -1,0 +1,278 @@
+//! Requests of both APIs: what is read from them, and that every byte comes back.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::api::rebuild_body;
+
+const AGENT_BODY: &str = r#"{"model":"tiny","max_tokens":128,"stream":true,
+  "system":[
+    {"type":"text","text":"x-anthropic-billing-header: cc_version=2.1; cc_is_subagent=true; cch=1;"},
+    {"type":"text","text":"You work on code.","cache_control":{"type":"ephemeral"}}],
+  "messages":[
+    {"role":"user","content":[{"type":"text","text":"<system-reminder>x</system-reminder>"},{"type":"text","text":"fix app.py"}]},
+    {"role":"assistant","content":[{"type":"tool_use","id":"toolu_1","name":"Bash","input":{"command":"ls"}}]},
+    {"role":"user","content":[{"type":"tool_result","tool_use_id":"toolu_1","content":"old"}]},
+    {"role":"assistant","content":[{"type":"tool_use","id":"toolu_2","name":"Bash","input":{"command":"cat"}},
+                                   {"type":"tool_use","id":"toolu_3","name":"Bash","input":{"command":"x"}}]},
+    {"role":"user","content":[
+      {"type":"tool_result","tool_use_id":"toolu_2","content":[{"type":"text","text":"grün"},{"type":"text","text":"!"}]},
+      {"type":"tool_result","tool_use_id":"toolu_3","is_error":true,"content":"no x","cache_control":{"type":"ephemeral"}}]},
+    {"role":"system","content":"be brief"}],
+  "tools":[{"name":"Bash","input_schema":{"type":"object"}}],
+  "metadata":{"user_id":"{\"device_id\":\"d\",\"session_id\":\"5e55\"}"}}"#;
+
+fn rebuilt(request: &ParsedRequest) -> Vec<u8> {
+    let texts: Vec<&str> = request.units.iter().map(|unit| unit.text.as_str()).collect();
+    rebuild_body(&request.template, &texts).expect("template fits")
+}
+
+#[test]
+fn an_agents_request_is_read_whole() {
+    let request = parse_request(Api::Messages, AGENT_BODY.as_bytes()).unwrap();
+    assert_eq!(rebuilt(&request), AGENT_BODY.as_bytes());
+    assert_eq!(request.model.as_deref(), Some("tiny"));
+    assert!(request.stream && request.subagent_hint && !request.utility_hint);
+    assert_eq!((request.n_messages, request.n_tools), (6, 1));
+    assert_eq!(request.session_hint.as_deref(), Some("5e55"));
+    let kinds: Vec<(&str, &str, usize)> = request
+        .units
+        .iter()
+        .map(|unit| (unit.kind.as_str(), unit.role.as_str(), unit.blocks.len()))
+        .collect();
+    assert_eq!(
+        kinds,
+        [
+            ("system", "", 0),
+            ("system", "", 1),
+            ("tool", "", 1),
+            ("message", "user", 2),
+            ("message", "assistant", 1),
+            ("message", "user", 1),
+            ("message", "assistant", 2),
+            ("message", "user", 2),
+            ("message", "system", 1),
+        ]
+    );
+    assert_eq!(request.units[1].text, r#"{"type":"text","text":"You work on code."}"#);
+    assert_eq!(request.units[1].hash, ContentHash::of(request.units[1].text.as_bytes()));
+    let result = |call_id: &str, result_bytes, is_error| ToolResult {
+        call_id: call_id.into(),
+        result_bytes,
+        is_error,
+    };
+    assert_eq!(
+        request.tool_results,
+        [result("toolu_2", 6, None), result("toolu_3", 4, Some(true))]
+    );
+    let params: Value = serde_json::from_str(&request.params).unwrap();
+    let names: Vec<&String> = params.as_object().unwrap().keys().collect();
+    assert_eq!(names, ["model", "max_tokens", "stream", "metadata"]);
+}
+
+#[test]
+fn a_chat_request_keeps_its_system_messages_as_messages() {
+    let body = r#"{"model":"m","tools":[],"messages":[{"role":"developer","content":"d"}, {"role":"user","content":"u"}, {"role":"assistant","content":null,"tool_calls":[{"id":"c1","type":"function","function":{"name":"bash","arguments":"{}"}}]}, {"role":"tool","tool_call_id":"c1","content":"four"}]}"#;
+    let request = parse_request(Api::Chat, body.as_bytes()).unwrap();
+    assert_eq!(rebuilt(&request), body.as_bytes());
+    let roles: Vec<&str> = request.units.iter().map(|unit| unit.role.as_str()).collect();
+    assert_eq!(roles, ["developer", "user", "assistant", "tool"]);
+    assert!(request.units.iter().all(|unit| unit.kind == UnitKind::Message));
+    assert_eq!(
+        request.tool_results,
+        [ToolResult { call_id: "c1".into(), result_bytes: 4, is_error: None }]
+    );
+    assert!(!request.stream);
+}
+
+#[test]
+fn hints_of_bodies() {
+    let uuid = "0b3c77a4";
+    let cases = [
+        (
+            r#"{"metadata":{"user_id":"user_ab12_account__session_0b3c77a4"},"messages":[]}"#,
+            Some(uuid),
+            false,
+        ),
+        (
+            r#"{"metadata":{"user_id":"user_ab12_account_9_session_0b3c77a4"},"messages":[]}"#,
+            Some(uuid),
+            false,
+        ),
+        (r#"{"metadata":{"user_id":"somebody"},"messages":[]}"#, None, false),
+        (r#"{"metadata":{"user_id":7},"messages":[]}"#, None, false),
+        (r#"{"max_tokens":1,"messages":[{"role":"user","content":"quota"}]}"#, None, true),
+        (r#"{"max_tokens":1,"tools":[{}],"messages":[]}"#, None, false),
+        (r#"{"max_tokens":2,"messages":[]}"#, None, false),
+        (
+            r#"{"output_config":{"format":{"type":"json_schema","schema":{"properties":{"title":{}}}}},"messages":[]}"#,
+            None,
+            true,
+        ),
+        (
+            r#"{"output_config":{"format":{"type":"json_schema","schema":{"properties":{"plan":{}}}}},"messages":[]}"#,
+            None,
+            false,
+        ),
+        (
+            r#"{"system":"You are a title generator. Output only a title.","messages":[]}"#,
+            None,
+            true,
+        ),
+        (r#"{"messages":[{"role":"system","content":"You are a title generator."}]}"#, None, true),
+        (r#"{"messages":[{"role":"user","content":"You are a title generator."}]}"#, None, false),
+    ];
+    for (body, session, utility) in cases {
+        let request = parse_request(Api::Messages, body.as_bytes()).unwrap();
+        assert_eq!(request.session_hint.as_deref(), session, "{body}");
+        assert_eq!(request.utility_hint, utility, "{body}");
+        assert!(!request.subagent_hint);
+    }
+}
+
+#[test]
+fn other_forms_are_refused_and_kept_whole() {
+    let cases: [(&[u8], &str); 9] = [
+        (b"\xff{}", "not a messages request: not UTF-8"),
+        (b"", "not a messages request: not JSON"),
+        (b"{\"messages\":[]} x", "not a messages request: not JSON"),
+        (b"[1]", "not a messages request: not a JSON object"),
+        (b"{}", "not a messages request: no member `messages`"),
+        (b"{\"messages\":null}", "not a messages request: `messages` is not a list"),
+        (b"{\"messages\":[],\"system\":{}}", "not a messages request: `system` is not a list"),
+        (b"{\"messages\":[1]}", "not a messages request: message at byte 13 is not an object"),
+        (b"{\"messages\":[],\"messages\":[]}", "not a messages request: two members `messages`"),
+    ];
+    for (body, expected) in cases {
+        let error = parse_request(Api::Messages, body).unwrap_err().to_string();
+        assert!(error.starts_with(expected), "{error}");
+        let (unit, template) = raw_request(body);
+        assert_eq!(unit.kind, UnitKind::Raw);
+        assert_eq!(rebuild_body(&template, &[&unit.text]).unwrap(), body);
+    }
+}
+
+#[test]
+fn deep_nesting_is_kept_without_a_deeper_look() {
+    let deep = "[".repeat(50_000) + "{\"cache_control\":1}" + &"]".repeat(50_000);
+    let body = format!(r#"{{"messages":[{{"role":"user","content":{deep}}}]}}"#);
+    let request = parse_request(Api::Messages, body.as_bytes()).unwrap();
+    assert_eq!(rebuilt(&request), body.as_bytes());
+    assert_eq!(request.units[0].blocks.len(), 1);
+}
+
+/// JSON text with white space, escapes, unknown keys and marks wherever they may stand.
+fn json() -> impl Strategy<Value = String> {
+    let leaf = prop_oneof![
+        Just("null".to_owned()),
+        Just("-1.5E+3".to_owned()),
+        Just(r#""cache_control""#.to_owned()),
+        Just(r#""\"\\cache_control\" é\ud83e\udd80\n""#.to_owned()),
+        any::<String>().prop_map(|text| Value::from(text).to_string()),
+    ];
+    leaf.prop_recursive(4, 24, 4, |inner| {
+        prop_oneof![
+            list(inner.clone(), 0..4),
+            object(proptest::collection::vec((key(), inner), 0..4).boxed()),
+        ]
+    })
+}
+
+fn key() -> impl Strategy<Value = &'static str> {
+    prop_oneof![
+        2 => Just("cache_control"),
+        1 => Just("role"),
+        1 => Just("content"),
+        1 => Just("type"),
+        1 => Just("a\\u0062"),
+    ]
+}
+
+fn space() -> impl Strategy<Value = &'static str> {
+    prop_oneof![4 => Just(""), 1 => Just(" "), 1 => Just("\r\n\t ")]
+}
+
+fn list(
+    items: impl Strategy<Value = String>,
+    size: std::ops::Range<usize>,
+) -> impl Strategy<Value = String> {
+    (proptest::collection::vec((space(), items, space()), size), space()).prop_map(
+        |(items, space)| {
+            let items: Vec<String> = items
+                .into_iter()
+                .map(|(left, item, right)| left.to_owned() + &item + right)
+                .collect();
+            format!("[{space}{}]", items.join(","))
+        },
+    )
+}
+
+fn object(members: BoxedStrategy<Vec<(&'static str, String)>>) -> impl Strategy<Value = String> {
+    (members, space(), space()).prop_map(|(members, left, right)| {
+        let members: Vec<String> = members
+            .into_iter()
+            .map(|(key, value)| format!("{left}\"{key}\"{right}:{left}{value}{right}"))
+            .collect();
+        format!("{{{right}{}}}", members.join(","))
+    })
+}
+
+fn message() -> impl Strategy<Value = String> {
+    let members = (
+        prop_oneof![Just("\"user\""), Just("\"assistant\""), Just("\"tool\""), Just("7")],
+        json(),
+        proptest::collection::vec((key(), json()), 0..2),
+    );
+    let members = members.prop_map(|(role, content, mut rest)| {
+        rest.insert(rest.len() / 2, ("role", role.to_owned()));
+        rest.push(("content", content));
+        rest
+    });
+    object(members.boxed())
+}
+
+fn request() -> impl Strategy<Value = String> {
+    let text = any::<String>().prop_map(|text| Value::from(text).to_string());
+    let system = prop_oneof![
+        text.prop_map(Some),
+        Just(None),
+        Just(Some("null".to_owned())),
+        list(json(), 0..4).prop_map(Some),
+    ];
+    let members = (
+        system,
+        proptest::option::of(list(json(), 0..4)),
+        list(message(), 0..6),
+        proptest::collection::vec((key(), json()), 0..3),
+        any::<prop::sample::Index>(),
+    );
+    let members = members.prop_map(|(system, tools, messages, mut rest, turn)| {
+        rest.extend(system.map(|system| ("system", system)));
+        rest.push(("messages", messages));
+        rest.extend(tools.map(|tools| ("tools", tools)));
+        let middle = turn.index(rest.len());
+        rest.rotate_left(middle);
+        rest
+    });
+    (space(), object(members.boxed()), space())
+        .prop_map(|(left, body, right)| format!("{left}{body}{right}"))
+}
+
+proptest! {
+    #[test]
+    fn bodies_come_back_byte_for_byte(body in request(), is_chat: bool) {
+        let api = if is_chat { Api::Chat } else { Api::Messages };
+        let request = parse_request(api, body.as_bytes()).expect("of the API's form");
+        prop_assert_eq!(String::from_utf8(rebuilt(&request)).unwrap(), body);
+        for unit in &request.units {
+            serde_json::from_str::<Value>(&unit.text).expect("valid");
+        }
+        serde_json::from_str::<Value>(&request.params).expect("valid");
+    }
+
+    #[test]
+    fn any_bytes_are_kept(body: Vec<u8>) {
+        let (unit, template) = raw_request(&body);
+        prop_assert_eq!(rebuild_body(&template, &[&unit.text]).unwrap(), body);
+    }
+}
