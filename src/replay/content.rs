@@ -67,7 +67,9 @@ impl Contents {
         let body = if api == request.api {
             recorded
         } else {
-            convert::convert_request(request.api, api, &recorded)?
+            let recorded: Value =
+                serde_json::from_slice(&recorded).map_err(|error| format!("not JSON: {error}"))?;
+            convert::convert_request(&recorded, request.api, api).to_string().into_bytes()
         };
         let forcing =
             self.route(request).map_or(LengthForcing::Unknown, |route| route.output_length);
