@@ -96,6 +96,10 @@ struct CompletionDetails {
 }
 
 impl ChatUsage {
+    fn tells_anything(&self) -> bool {
+        self.prompt_tokens.is_some() || self.completion_tokens.is_some()
+    }
+
     fn neutral(&self) -> Usage {
         Usage {
             prompt_tokens: self.prompt_tokens,
@@ -133,7 +137,7 @@ impl ChatStream {
             reply.error = Some(error_text(data));
         }
         let choices = chunk.choices.unwrap_or_default();
-        if let Some(usage) = chunk.usage.as_ref().filter(|usage| usage.prompt_tokens.is_some()) {
+        if let Some(usage) = chunk.usage.as_ref().filter(|usage| usage.tells_anything()) {
             reply.usage = usage.neutral();
             // The last chunk of a stream has no choices: its count is no chunk's running count.
             if !choices.is_empty() && usage.completion_tokens.is_some() {

@@ -2,7 +2,7 @@
 //!
 //! What both APIs can say is carried over: system prompt, messages, tools, calls and results, images,
 //! reasoning, sampling and length limits. What only one can say is left out: `cache_control`,
-//! `metadata`, `is_error`, signatures of reasoning, tools that run on a server, documents that are not
+//! `metadata`, `is_error`, Claude Code's billing line, signatures of reasoning, tools that run on a server, documents that are not
 //! text, log probabilities, penalties, seeds. Streaming options are the sender's to set.
 
 mod to_chat;

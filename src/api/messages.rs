@@ -109,10 +109,9 @@ impl MessagesUsage {
     fn neutral(self) -> Usage {
         let cached = self.cache_read_input_tokens;
         let written = self.cache_creation_input_tokens;
+        let in_cache = cached.unwrap_or(0).saturating_add(written.unwrap_or(0));
         Usage {
-            prompt_tokens: self
-                .input_tokens
-                .map(|input| input + cached.unwrap_or(0) + written.unwrap_or(0)),
+            prompt_tokens: self.input_tokens.map(|input| input.saturating_add(in_cache)),
             completion_tokens: self.output_tokens,
             cached_tokens: cached,
             cache_write_tokens: written,

@@ -4,16 +4,16 @@
 //! Pure: bytes and values in, values out; no clock, no I/O. Which conversation a request continues is
 //! `capture::lineage`'s to say; how bytes move is `http`'s.
 
-pub mod chat;
+mod chat;
 pub mod convert;
-pub mod edit;
+mod edit;
 mod hints;
-pub mod messages;
+mod messages;
 mod normal_form;
 pub mod request;
 mod scan;
 pub mod stream;
-pub mod template;
+mod template;
 pub mod usage;
 mod wire_text;
 

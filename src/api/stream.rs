@@ -50,6 +50,9 @@ impl ApiStream {
             Self::Messages(stream) => stream.take_event(event.data, reply, fed),
             Self::Chat(stream) => stream.take_event(event.data, reply, fed),
         }
+        if event.event == "error" && reply.error.is_none() {
+            reply.error = Some(error_text(event.data));
+        }
     }
 }
 

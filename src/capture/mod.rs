@@ -1,1 +1,239 @@
-//! (being built)
+//! The recording proxy: agents talk to it as to their engine, and every turn becomes a row.
+//!
+//! Bytes pass untouched and unbuffered in both directions; a copy of them goes to an observer thread
+//! when both have ended. Nothing here reads a request while it is on its way, so the proxy neither
+//! slows it nor changes it. The rows' meaning is `trace::record`'s, the APIs are `api`'s.
+
+mod agent;
+mod content;
+mod exchange;
+mod forward;
+pub mod lineage;
+mod observe;
+mod prompt;
+mod response;
+mod stats;
+mod tools;
+mod upstream;
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::mpsc::sync_channel;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio::net::{TcpListener, TcpStream};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+pub use stats::{CaptureStats, LatestTurn};
+
+use self::exchange::Queue;
+use self::forward::Forwarder;
+use self::observe::Observer;
+use self::stats::Counters;
+use self::upstream::Upstream;
+use crate::clock::Clock;
+use crate::error::{Error, Result};
+use crate::shutdown::Shutdown;
+use crate::trace::writer::RowSender;
+
+/// How long connections to the engine get to notice that their requests were dropped.
+const UPSTREAM_CLOSE: Duration = Duration::from_secs(1);
+/// Pause after a failed accept (no file descriptors left), so that the loop does not spin.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
+
+/// How a capture runs.
+#[derive(Debug, Clone)]
+pub struct CaptureConfig {
+    /// Where the proxy listens; port 0 takes a free one.
+    pub listen: SocketAddr,
+    /// The engine: `http` or `https`, with an optional base path.
+    pub upstream: String,
+    /// Name of the run, in every row.
+    pub run_id: String,
+    /// Beyond this length a body passes but is not recorded, and its row says so.
+    pub max_recorded_body_bytes: u64,
+    /// How long connecting to the engine may take.
+    pub connect_timeout: Duration,
+    /// Ended requests that may wait for the observer.
+    pub queue_exchanges: usize,
+    /// Bytes of ended requests that may wait for the observer.
+    pub queue_bytes: u64,
+}
+
+impl CaptureConfig {
+    /// The bounds that suit agents before an engine: bodies to 64 MB, 4,096 ended requests or 512 MB
+    /// of them in the queue, 10 s for connecting.
+    pub fn new(listen: SocketAddr, upstream: String, run_id: String) -> Self {
+        Self {
+            listen,
+            upstream,
+            run_id,
+            max_recorded_body_bytes: 64 << 20,
+            connect_timeout: Duration::from_secs(10),
+            queue_exchanges: 4096,
+            queue_bytes: 512 << 20,
+        }
+    }
+}
+
+/// The recording proxy.
+#[derive(Debug)]
+pub struct Capture;
+
+impl Capture {
+    /// Binds, and serves until the handle is stopped or `shutdown` is cancelled.
+    pub async fn start(
+        config: CaptureConfig,
+        rows: RowSender,
+        clock: Clock,
+        shutdown: Shutdown,
+    ) -> Result<CaptureHandle> {
+        let upstream = Upstream::parse(&config.upstream)?;
+        let upstream_tasks = TaskTracker::new();
+        let client = upstream.client(config.connect_timeout, &upstream_tasks)?;
+        let bind = |source| Error::Bind { addr: config.listen, source };
+        let listener = TcpListener::bind(config.listen).await.map_err(bind)?;
+        let local_addr = listener.local_addr().map_err(bind)?;
+
+        let counters = Arc::new(Counters::default());
+        let (sender, receiver) = sync_channel(config.queue_exchanges);
+        let queue = Arc::new(Queue::new(sender, config.queue_bytes, Arc::clone(&counters)));
+        let observer =
+            Observer::new(config.run_id, config.max_recorded_body_bytes, rows, &counters);
+        let observer = observer.spawn(receiver, &queue)?;
+        tracing::info!(%local_addr, upstream = upstream.shown(), "capture listens");
+        let forwarder = Arc::new(Forwarder {
+            upstream,
+            client,
+            clock,
+            counters: Arc::clone(&counters),
+            queue: Arc::clone(&queue),
+            max_recorded_body_bytes: config.max_recorded_body_bytes,
+            received: AtomicU64::new(0),
+        });
+        let abort = CancellationToken::new();
+        let accepting = accept(listener, forwarder, shutdown.clone(), abort.clone());
+        shutdown.tracker().spawn(accepting);
+        let observer = Some(observer);
+        Ok(CaptureHandle { local_addr, counters, queue, observer, shutdown, abort, upstream_tasks })
+    }
+}
+
+/// A proxy that runs. Dropping it stops it without waiting for what is open.
+#[derive(Debug)]
+pub struct CaptureHandle {
+    local_addr: SocketAddr,
+    counters: Arc<Counters>,
+    queue: Arc<Queue>,
+    observer: Option<JoinHandle<()>>,
+    shutdown: Shutdown,
+    abort: CancellationToken,
+    upstream_tasks: TaskTracker,
+}
+
+impl CaptureHandle {
+    /// Where the proxy listens.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.local_addr
+    }
+
+    /// Figures of this moment.
+    pub fn stats(&self) -> CaptureStats {
+        self.counters.snapshot()
+    }
+
+    /// Stops accepting, lets open requests end within the drain time, cuts what is left, and waits
+    /// until all of it is rows. The figures are final.
+    pub async fn stop(mut self) -> CaptureStats {
+        self.shutdown.cancel();
+        if !self.shutdown.drained().await {
+            tracing::warn!("open requests are cut: the drain time is over");
+            self.abort.cancel();
+            self.shutdown.tracker().wait().await;
+        }
+        self.upstream_tasks.close();
+        // A request that was cut ends when its connection to the engine notices.
+        let _ = tokio::time::timeout(UPSTREAM_CLOSE, self.upstream_tasks.wait()).await;
+        if let Some(observer) = self.observer.take() {
+            let queue = Arc::clone(&self.queue);
+            let ended = tokio::task::spawn_blocking(move || {
+                queue.stop();
+                observer.join().is_ok()
+            });
+            if !ended.await.unwrap_or(false) {
+                tracing::error!("the observer ended early; later turns are counted as dropped");
+            }
+        }
+        self.counters.snapshot()
+    }
+}
+
+impl Drop for CaptureHandle {
+    fn drop(&mut self) {
+        self.shutdown.cancel();
+        self.abort.cancel();
+    }
+}
+
+async fn accept(
+    listener: TcpListener,
+    forwarder: Arc<Forwarder>,
+    shutdown: Shutdown,
+    abort: CancellationToken,
+) {
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = shutdown.cancelled() => return,
+        };
+        match accepted {
+            Ok((stream, _)) => {
+                let connection =
+                    serve(stream, Arc::clone(&forwarder), shutdown.clone(), abort.clone());
+                shutdown.tracker().spawn(connection);
+            }
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept a connection");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+/// Serves one connection of an agent. No timer: an agent may think for hours between two requests.
+async fn serve(
+    stream: TcpStream,
+    forwarder: Arc<Forwarder>,
+    shutdown: Shutdown,
+    abort: CancellationToken,
+) {
+    // A refusal only means that small chunks may wait for each other.
+    let _ = stream.set_nodelay(true);
+    let service = service_fn(move |request| {
+        let forwarder = Arc::clone(&forwarder);
+        async move { Ok::<_, Infallible>(forwarder.forward(request).await) }
+    });
+    let mut connection = pin!(
+        http1::Builder::new()
+            .preserve_header_case(true)
+            .auto_date_header(false)
+            .serve_connection(TokioIo::new(stream), service)
+    );
+    // How a connection ends is told by the rows of its requests.
+    tokio::select! {
+        _ = connection.as_mut() => return,
+        () = shutdown.cancelled() => connection.as_mut().graceful_shutdown(),
+    }
+    tokio::select! {
+        _ = connection => {}
+        () = abort.cancelled() => {}
+    }
+}

@@ -1,1 +1,4 @@
 //! One binary for all integration tests, a module per topic.
+
+mod transparency;
+mod wire;

@@ -118,7 +118,7 @@ fn messages_that_only_the_messages_api_can_say() {
                 {"type": "tool_result", "tool_use_id": "v"},
             ]}),
             json!([
-                {"role": "tool", "tool_call_id": "t", "content": [{"type": "text", "text": "1"}, {"type": "text", "text": "2"}]},
+                {"role": "tool", "tool_call_id": "t", "content": "1\n2"},
                 {"role": "tool", "tool_call_id": "v", "content": ""},
                 {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "u"}}, {"type": "text", "text": "see"}]},
             ]),
@@ -176,6 +176,7 @@ fn members_that_change_or_go() {
         "model": "m", "max_tokens": 5, "metadata": {"user_id": "u"}, "thinking": {"type": "enabled"},
         "stop_sequences": null,
         "system": [
+            {"type": "text", "text": "x-anthropic-billing-header: cc_version=2; cch=1;"},
             {"type": "text", "text": "a", "cache_control": {"type": "ephemeral"}},
             {"type": "text", "text": "b"}],
         "tools": [
@@ -185,7 +186,7 @@ fn members_that_change_or_go() {
     });
     let chat = json!({
         "model": "m", "max_completion_tokens": 5,
-        "messages": [{"role": "system", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}],
+        "messages": [{"role": "system", "content": "ab"}],
         "tools": [{"type": "function", "function": {"name": "f", "parameters": {}}}],
     });
     assert_eq!(convert_request(&messages, Api::Messages, Api::Chat), chat);

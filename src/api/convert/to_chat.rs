@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
+use super::super::normal_form::BILLING_LINE;
 use super::{list, shortest, text, text_part, with_shared_members};
 
 pub(super) fn request(body: &Value) -> Value {
@@ -14,7 +15,7 @@ pub(super) fn request(body: &Value) -> Value {
     }
     let mut messages = Vec::new();
     if let Some(system) = body.get("system") {
-        push_message(&mut messages, "system", parts_of(system));
+        push_message(&mut messages, "system", system_text(system));
     }
     for message in list(body, "messages") {
         convert_message(&mut messages, message);
@@ -70,7 +71,7 @@ fn convert_message(messages: &mut Vec<Value>, message: &Value) {
     let content = message.get("content").unwrap_or(&Value::Null);
     match text(message, "role") {
         Some("assistant") => messages.push(assistant_message(content)),
-        Some("system") => push_message(messages, "system", parts_of(content)),
+        Some("system") => push_message(messages, "system", system_text(content)),
         _ => convert_user(messages, content),
     }
 }
@@ -79,6 +80,15 @@ fn push_message(messages: &mut Vec<Value>, role: &str, parts: Vec<Value>) {
     if !parts.is_empty() {
         messages.push(json!({"role": role, "content": shortest(parts)}));
     }
+}
+
+/// A system prompt is one text, as engines make it of a Messages request: many templates take no
+/// other. The billing line is the agent's note to its provider and no part of the prompt.
+fn system_text(content: &Value) -> Vec<Value> {
+    let parts = parts_of(content);
+    let texts = parts.iter().filter_map(|part| text(part, "text"));
+    let joined: String = texts.filter(|text| !text.starts_with(BILLING_LINE)).collect();
+    if joined.is_empty() { Vec::new() } else { vec![text_part(&joined)] }
 }
 
 /// Results come first, each as a message of its own, for they answer the calls just before; what else
@@ -91,7 +101,8 @@ fn convert_user(messages: &mut Vec<Value>, content: &Value) {
         let (texts, others): (Vec<Value>, Vec<Value>) =
             parts.into_iter().partition(|part| text(part, "type") == Some("text"));
         images.extend(others);
-        let content = if texts.is_empty() { "".into() } else { shortest(texts) };
+        let texts: Vec<&str> = texts.iter().filter_map(|part| text(part, "text")).collect();
+        let content = texts.join("\n");
         let call_id = text(result, "tool_use_id").unwrap_or_default();
         messages.push(json!({"role": "tool", "tool_call_id": call_id, "content": content}));
     }

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::api::rebuild_body;
+use crate::api::{edit_top_level, rebuild_body};
 
 const AGENT_BODY: &str = r#"{"model":"tiny","max_tokens":128,"stream":true,
   "system":[
@@ -268,6 +268,28 @@ proptest! {
             serde_json::from_str::<Value>(&unit.text).expect("valid");
         }
         serde_json::from_str::<Value>(&request.params).expect("valid");
+    }
+
+    #[test]
+    fn edits_touch_nothing_else(body in request()) {
+        let unchanged = edit_top_level(body.as_bytes(), &[]).unwrap();
+        prop_assert_eq!(&unchanged, body.as_bytes());
+        let edits = [
+            ("model", Some(Value::from("m"))),
+            ("role", Some(Value::from(7))),
+            ("tools", None),
+            ("ab", None),
+        ];
+        let edited = edit_top_level(body.as_bytes(), &edits).unwrap();
+        let edited: Map<String, Value> = serde_json::from_slice(&edited).expect("valid");
+        let mut expected: Map<String, Value> = serde_json::from_str(&body).expect("valid");
+        for (name, value) in edits {
+            match value {
+                Some(value) => expected.insert(name.to_owned(), value),
+                None => expected.remove(name),
+            };
+        }
+        prop_assert_eq!(edited, expected);
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Streams and bodies of both APIs, as servers really send them, and what must come out.
 
+use proptest::prelude::*;
+
 use super::*;
 use crate::api::Usage;
 
@@ -350,5 +352,42 @@ fn whole_bodies() {
             complete: true,
         };
         assert_eq!(reply, expected);
+    }
+}
+
+#[test]
+fn an_error_event_in_plain_words() {
+    for api in [Api::Messages, Api::Chat] {
+        let mut decoder = ReplyDecoder::new(api);
+        decoder.feed(b"event: error\ndata: engine is gone\n\n");
+        assert_eq!(decoder.finish().error.as_deref(), Some("engine is gone"));
+    }
+}
+
+fn events() -> impl Strategy<Value = Vec<String>> {
+    let count = prop_oneof![Just("null".to_owned()), any::<u64>().prop_map(|n| n.to_string())];
+    let event = ("[a-z_]{0,4}", 0..3_u8, count, 0..9_u8).prop_map(|(text, index, count, kind)| {
+        match kind {
+            0 => format!(r#"{{"type":"content_block_delta","index":{index},"delta":{{"type":"text_delta","text":"{text}"}}}}"#),
+            1 => format!(r#"{{"type":"content_block_delta","index":{index},"delta":{{"type":"input_json_delta","partial_json":"{text}"}}}}"#),
+            2 => format!(r#"{{"type":"content_block_delta","index":{index},"delta":{{"type":"signature_delta","signature":"{text}"}}}}"#),
+            3 => format!(r#"{{"type":"content_block_start","index":{index},"content_block":{{"type":"tool_use","name":"{text}","input":{count}}}}}"#),
+            4 => format!(r#"{{"type":"message_delta","delta":{{}},"usage":{{"input_tokens":{count},"cache_read_input_tokens":{count}}}}}"#),
+            5 => format!(r#"{{"choices":[{{"index":{index},"delta":{{"content":"{text}","reasoning":"{text}"}}}}],"usage":{{"completion_tokens":{count}}}}}"#),
+            6 => format!(r#"{{"choices":[{{"delta":{{"tool_calls":[{{"index":{index},"id":"{text}","function":{{"arguments":"{text}"}}}}]}}}}]}}"#),
+            7 => format!(r#"{{"error":{count}}}"#),
+            _ => text,
+        }
+    });
+    proptest::collection::vec(event, 0..12)
+}
+
+proptest! {
+    #[test]
+    fn any_stream_is_read_without_a_panic_and_whatever_the_cuts(events in events()) {
+        let events: Vec<&str> = events.iter().map(String::as_str).collect();
+        for api in [Api::Messages, Api::Chat] {
+            decode(api, &events);
+        }
     }
 }

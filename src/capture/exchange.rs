@@ -1,0 +1,369 @@
+//! One recorded request and its response, as raw bytes and stamps, and the bounded queue that takes
+//! it to the observer once both have ended.
+//!
+//! This runs on the byte path: it copies and counts. What the bytes mean is `observe`'s to find out,
+//! on its own thread.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{SyncSender, TrySendError};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::{Bytes, BytesMut};
+use http::{HeaderMap, StatusCode};
+
+use super::stats::{Active, Counters};
+use crate::api::Api;
+use crate::clock::Clock;
+use crate::http::tee::{End, Watch};
+
+/// From this size on a piece is kept by reference. Smaller ones are copied together: each of them
+/// would keep a whole read buffer of the connection alive, many times its own size.
+const KEPT_BY_REFERENCE_BYTES: usize = 4096;
+
+/// What passed of one body, up to a limit beyond which nothing of it is kept.
+#[derive(Debug)]
+pub(super) struct BodyCopy {
+    pieces: Vec<Bytes>,
+    tail: BytesMut,
+    /// Stamp of each frame, and how many bytes had passed after it.
+    marks: Vec<(i64, u64)>,
+    bytes: u64,
+    limit_bytes: u64,
+}
+
+impl BodyCopy {
+    pub(super) fn new(limit_bytes: u64) -> Self {
+        Self { pieces: Vec::new(), tail: BytesMut::new(), marks: Vec::new(), bytes: 0, limit_bytes }
+    }
+
+    fn push(&mut self, data: &Bytes, at_ns: i64) {
+        self.bytes += data.len() as u64;
+        if self.is_over_limit() {
+            self.pieces = Vec::new();
+            self.tail = BytesMut::new();
+            self.marks.truncate(1);
+            return;
+        }
+        self.marks.push((at_ns, self.bytes));
+        if data.len() < KEPT_BY_REFERENCE_BYTES {
+            self.tail.extend_from_slice(data);
+        } else {
+            if !self.tail.is_empty() {
+                self.pieces.push(self.tail.split().freeze());
+            }
+            self.pieces.push(data.clone());
+        }
+    }
+
+    /// More passed than is kept.
+    pub(super) fn is_over_limit(&self) -> bool {
+        self.bytes > self.limit_bytes
+    }
+
+    /// Memory held, roughly.
+    fn held_bytes(&self) -> u64 {
+        let text = if self.is_over_limit() { 0 } else { self.bytes };
+        text + 16 * self.marks.len() as u64
+    }
+
+    /// Stamp of the first frame.
+    pub(super) fn first_ns(&self) -> Option<i64> {
+        self.marks.first().map(|(at_ns, _)| *at_ns)
+    }
+
+    /// Everything as one piece, and the stamp and end of each frame.
+    pub(super) fn into_parts(mut self) -> (Bytes, Vec<(i64, u64)>) {
+        if self.pieces.is_empty() {
+            return (self.tail.freeze(), self.marks);
+        }
+        if self.pieces.len() == 1 && self.tail.is_empty() {
+            return (self.pieces.swap_remove(0), self.marks);
+        }
+        let mut whole = Vec::with_capacity(self.bytes as usize);
+        for piece in &self.pieces {
+            whole.extend_from_slice(piece);
+        }
+        whole.extend_from_slice(&self.tail);
+        (whole.into(), self.marks)
+    }
+}
+
+/// A body that has ended.
+#[derive(Debug)]
+pub(super) struct Copied {
+    pub(super) copy: BodyCopy,
+    pub(super) end: End,
+    pub(super) ended_ns: i64,
+}
+
+/// Head of the upstream's response.
+#[derive(Debug)]
+pub(super) struct ResponseHead {
+    pub(super) status: StatusCode,
+    pub(super) headers: HeaderMap,
+}
+
+/// No response came from the upstream.
+#[derive(Debug)]
+pub(super) struct Failure {
+    pub(super) message: String,
+    pub(super) at_ns: i64,
+}
+
+/// One recorded request and what became of it.
+#[derive(Debug)]
+pub(super) struct Exchange {
+    /// Order of arrival in the run.
+    pub(super) number: u64,
+    pub(super) api: Api,
+    /// Named by the URL prefix.
+    pub(super) session: Option<String>,
+    /// As sent, session prefix removed; may hold secrets.
+    pub(super) path: String,
+    /// Of the request, without secrets.
+    pub(super) headers: HeaderMap,
+    pub(super) arrived_ns: i64,
+    pub(super) request: Option<Copied>,
+    pub(super) head: Option<ResponseHead>,
+    pub(super) response: Option<Copied>,
+    pub(super) failure: Option<Failure>,
+    /// The last part of it was dropped.
+    pub(super) gone_ns: i64,
+}
+
+impl Exchange {
+    fn held_bytes(&self) -> u64 {
+        let copies = [&self.request, &self.response];
+        copies.iter().filter_map(|copied| copied.as_ref()).map(|c| c.copy.held_bytes()).sum()
+    }
+}
+
+/// An exchange while it goes on, shared by its two bodies and the task that joins them. When the last
+/// of them lets go, the exchange has ended and goes to the observer, however it ended.
+#[derive(Debug)]
+pub(super) struct Recording {
+    exchange: Mutex<Option<Box<Exchange>>>,
+    queue: Arc<Queue>,
+    clock: Clock,
+}
+
+impl Recording {
+    pub(super) fn start(exchange: Exchange, queue: Arc<Queue>, clock: Clock) -> Arc<Self> {
+        Arc::new(Self { exchange: Mutex::new(Some(Box::new(exchange))), queue, clock })
+    }
+
+    pub(super) fn set(&self, change: impl FnOnce(&mut Exchange)) {
+        let mut exchange = self.exchange.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(exchange) = exchange.as_mut() {
+            change(exchange);
+        }
+    }
+}
+
+impl Drop for Recording {
+    fn drop(&mut self) {
+        let exchange = self.exchange.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(mut exchange) = exchange {
+            exchange.gone_ns = self.clock.now_ns();
+            self.queue.offer(exchange);
+        }
+    }
+}
+
+/// Which way a body goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Direction {
+    /// From the agent to the engine.
+    Up,
+    /// From the engine to the agent.
+    Down,
+}
+
+/// Counts a body and, where it is recorded, copies it.
+#[derive(Debug)]
+pub(super) struct BodyWatch {
+    direction: Direction,
+    counters: Arc<Counters>,
+    copy: Option<(BodyCopy, Arc<Recording>)>,
+    /// A response's: the request is active until its end.
+    _active: Option<Active>,
+}
+
+impl BodyWatch {
+    pub(super) fn new(
+        direction: Direction,
+        counters: Arc<Counters>,
+        copy: Option<(BodyCopy, Arc<Recording>)>,
+        active: Option<Active>,
+    ) -> Self {
+        Self { direction, counters, copy, _active: active }
+    }
+}
+
+impl Watch for BodyWatch {
+    fn data(&mut self, data: &Bytes, at_ns: i64) {
+        let counter = match self.direction {
+            Direction::Up => &self.counters.bytes_up,
+            Direction::Down => &self.counters.bytes_down,
+        };
+        counter.fetch_add(data.len() as u64, Ordering::Relaxed);
+        if let Some((copy, _)) = &mut self.copy {
+            copy.push(data, at_ns);
+        }
+    }
+
+    fn end(self, how: End, at_ns: i64) {
+        match (self.direction, &how) {
+            (Direction::Down, End::Cancelled) => self.counters.client_cancelled(),
+            (Direction::Down, End::Error(_)) => self.counters.upstream_error(),
+            _ => {}
+        }
+        let Some((copy, recording)) = self.copy else { return };
+        let copied = Some(Copied { copy, end: how, ended_ns: at_ns });
+        recording.set(|exchange| match self.direction {
+            Direction::Up => exchange.request = copied,
+            Direction::Down => exchange.response = copied,
+        });
+    }
+}
+
+/// What the observer is told.
+#[derive(Debug)]
+pub(super) enum Message {
+    /// An exchange has ended; the size is what the queue counted for it.
+    Ended(Box<Exchange>, u64),
+    /// Nothing more will come.
+    Stop,
+}
+
+/// Takes ended exchanges to the observer; bounded in number by its channel and in bytes by itself.
+#[derive(Debug)]
+pub(super) struct Queue {
+    sender: SyncSender<Message>,
+    held_bytes: AtomicU64,
+    limit_bytes: u64,
+    counters: Arc<Counters>,
+}
+
+impl Queue {
+    pub(super) fn new(
+        sender: SyncSender<Message>,
+        limit_bytes: u64,
+        counters: Arc<Counters>,
+    ) -> Self {
+        Self { sender, held_bytes: AtomicU64::new(0), limit_bytes, counters }
+    }
+
+    /// Queues an exchange, or drops it where there is no room and counts the loss.
+    fn offer(&self, exchange: Box<Exchange>) {
+        let size = exchange.held_bytes();
+        let before = self.held_bytes.fetch_add(size, Ordering::Relaxed);
+        let sent = if before + size > self.limit_bytes {
+            false
+        } else {
+            match self.sender.try_send(Message::Ended(exchange, size)) {
+                Ok(()) => true,
+                Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => false,
+            }
+        };
+        if !sent {
+            self.done(size);
+            self.counters.turn_dropped();
+        }
+    }
+
+    /// The observer is through with an exchange of this size.
+    pub(super) fn done(&self, size: u64) {
+        self.held_bytes.fetch_sub(size, Ordering::Relaxed);
+    }
+
+    /// Tells the observer to end once it has seen all that was queued before. Waits for room.
+    pub(super) fn stop(&self) {
+        // The observer may have ended before: then there is nobody to tell.
+        let _ = self.sender.send(Message::Stop);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::sync_channel;
+
+    use super::*;
+
+    fn copy_of(pieces: &[&[u8]], limit_bytes: u64) -> BodyCopy {
+        let mut copy = BodyCopy::new(limit_bytes);
+        for (index, piece) in pieces.iter().enumerate() {
+            copy.push(&Bytes::copy_from_slice(piece), index as i64);
+        }
+        copy
+    }
+
+    #[test]
+    fn pieces_of_any_size_make_the_whole() {
+        let large = vec![b'x'; KEPT_BY_REFERENCE_BYTES];
+        for pieces in [
+            vec![],
+            vec![b"a".as_slice(), b"bc"],
+            vec![large.as_slice()],
+            vec![b"a".as_slice(), &large, b"b", b"c", &large, &large, b"d"],
+        ] {
+            let (whole, marks) = copy_of(&pieces, u64::MAX).into_parts();
+            assert_eq!(whole, pieces.concat());
+            let mut from = 0;
+            for (index, (at_ns, end)) in marks.iter().enumerate() {
+                assert_eq!(*at_ns, index as i64);
+                assert_eq!(&whole[from..*end as usize], pieces[index]);
+                from = *end as usize;
+            }
+            assert_eq!(marks.len(), pieces.len());
+        }
+    }
+
+    #[test]
+    fn beyond_the_limit_nothing_is_kept() {
+        let within = copy_of(&[b"abc", b"d"], 4);
+        assert!(!within.is_over_limit());
+        let over = copy_of(&[b"abc", b"de", b"f"], 4);
+        assert!(over.is_over_limit());
+        assert_eq!(over.first_ns(), Some(0));
+        assert_eq!(over.held_bytes(), 16);
+        assert_eq!(over.into_parts().0, "");
+    }
+
+    fn exchange(bytes: usize) -> Box<Exchange> {
+        let copy = copy_of(&[&vec![0; bytes]], u64::MAX);
+        Box::new(Exchange {
+            number: 0,
+            api: Api::Chat,
+            session: None,
+            path: String::new(),
+            headers: HeaderMap::new(),
+            arrived_ns: 0,
+            request: Some(Copied { copy, end: End::Complete, ended_ns: 0 }),
+            head: None,
+            response: None,
+            failure: None,
+            gone_ns: 0,
+        })
+    }
+
+    #[test]
+    fn the_queue_drops_and_counts_beyond_its_bounds() {
+        let counters = Arc::new(Counters::default());
+        let (sender, receiver) = sync_channel(2);
+        let queue = Queue::new(sender, 1000, Arc::clone(&counters));
+        queue.offer(exchange(600));
+        queue.offer(exchange(600));
+        assert_eq!(counters.snapshot().turns_dropped, 1, "over the bytes");
+        queue.offer(exchange(10));
+        queue.offer(exchange(10));
+        assert_eq!(counters.snapshot().turns_dropped, 2, "over the number");
+        let Ok(Message::Ended(_, size)) = receiver.recv() else { panic!("nothing queued") };
+        queue.done(size);
+        queue.offer(exchange(600));
+        assert_eq!(counters.snapshot().turns_dropped, 2, "room again");
+        drop(receiver);
+        queue.offer(exchange(10));
+        assert_eq!(counters.snapshot().turns_dropped, 3, "nobody listens");
+    }
+}

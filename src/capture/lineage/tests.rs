@@ -1,0 +1,369 @@
+//! Requests in the order in which they end, and the thread and turn that each must be given.
+
+use super::*;
+use crate::api::Block;
+
+/// One request, written short. Units are words: `s:` a system block, `t:` a tool, `u:`, `a:`, `r:`
+/// messages of user, assistant and tool results, `x:` a bare line, `e:` a user message that is only a
+/// reminder; `+` joins blocks of one message and `~` before a block marks it as a reminder.
+struct Request<'a> {
+    session: Option<&'a str>,
+    agent_id: Option<&'a str>,
+    subagent: bool,
+    utility: bool,
+    prompt: &'a str,
+    arrived_ms: i64,
+    ended_ms: i64,
+    end: AttemptEnd,
+    answers: Vec<&'a str>,
+    calls: Vec<&'a str>,
+    spawns: Vec<&'a str>,
+    reply: &'a str,
+}
+
+fn request(prompt: &str, arrived_ms: i64, ended_ms: i64) -> Request<'_> {
+    Request {
+        session: None,
+        agent_id: None,
+        subagent: false,
+        utility: false,
+        prompt,
+        arrived_ms,
+        ended_ms,
+        end: AttemptEnd::Answered,
+        answers: Vec::new(),
+        calls: Vec::new(),
+        spawns: Vec::new(),
+        reply: "",
+    }
+}
+
+fn units(prompt: &str) -> Vec<Unit> {
+    let unit = |word: &str| {
+        let (kind, text) = word.split_once(':').unwrap();
+        let (kind, role) = match kind {
+            "s" | "x" => (UnitKind::System, ""),
+            "t" => (UnitKind::Tool, ""),
+            "a" => (UnitKind::Message, "assistant"),
+            _ => (UnitKind::Message, "user"),
+        };
+        let block = |text: &str| Block {
+            hash: ContentHash::of(format!("{role}{}", text.trim_start_matches('~')).as_bytes()),
+            ephemeral: text.starts_with('~') || word.starts_with("e:"),
+        };
+        let bare = word.starts_with("x:");
+        let blocks = if bare { Vec::new() } else { text.split('+').map(block).collect() };
+        let text = serde_json::json!({"role": role, "content": text}).to_string();
+        let hash = ContentHash::of(text.as_bytes());
+        Unit { kind, role: role.to_owned(), text, hash, blocks }
+    };
+    prompt.split_whitespace().map(unit).collect()
+}
+
+impl Lineage {
+    fn take(&mut self, request: Request<'_>) -> Place {
+        self.place(&Seen {
+            session: request.session,
+            agent_id: request.agent_id,
+            subagent: request.subagent,
+            utility: request.utility,
+            units: &units(request.prompt),
+            body: ContentHash::of(request.prompt.as_bytes()),
+            arrived_ns: request.arrived_ms * 1_000_000,
+            ended_ns: request.ended_ms * 1_000_000,
+            end: request.end,
+            answered_calls: request.answers,
+            calls: request.calls,
+            spawned_prompts: request.spawns.into_iter().map(str::to_owned).collect(),
+            reply_text: request.reply,
+        })
+    }
+}
+
+/// Places requests one after another; each must come to `thread#turn` with so many shared units.
+fn check(case: &str, requests: Vec<(Request<'_>, &str, u32)>) -> Vec<Place> {
+    let mut lineage = Lineage::new(100);
+    let mut places = Vec::new();
+    for (index, (request, at, shared)) in requests.into_iter().enumerate() {
+        let place = lineage.take(request);
+        let found = format!("{}#{}", place.thread_id, place.turn);
+        assert_eq!((found.as_str(), place.n_shared_units), (at, shared), "{case}, request {index}");
+        places.push(place);
+    }
+    places
+}
+
+#[test]
+fn a_growing_prompt_is_one_thread() {
+    let places = check(
+        "growing",
+        vec![
+            (request("s:sys t:bash u:task", 0, 10), "auto-1/1#0", 0),
+            (request("s:sys t:bash u:task a:1 r:1", 25, 40), "auto-1/1#1", 3),
+            (request("s:sys t:bash u:task a:1 r:1 a:2 r:2", 41, 50), "auto-1/1#2", 5),
+        ],
+    );
+    assert_eq!(
+        places.iter().map(|p| p.tool_exec_ms).collect::<Vec<_>>(),
+        [None, Some(15.0), Some(1.0)]
+    );
+    assert_eq!(places[0].new_units, [0, 1, 2]);
+    assert_eq!(places[2].new_units, [5, 6]);
+    assert_eq!(places[0].kind, TurnKind::Main);
+}
+
+#[test]
+fn what_does_not_break_a_run() {
+    check(
+        "billing line, moved reminder, appended block",
+        vec![
+            (request("x:bill1 s:sys t:b u:~note+task", 0, 1), "auto-1/1#0", 0),
+            (request("x:bill2 s:sys t:b u:task a:1 r:1+~note", 2, 3), "auto-1/1#1", 4),
+            (request("x:bill3 s:sys t:b u:task a:1 r:1+more", 4, 5), "auto-1/1#2", 5),
+        ],
+    );
+    check(
+        "another tool: the thread goes on, the shared prefix ends before it",
+        vec![
+            (request("s:sys t:a u:task", 0, 1), "auto-1/1#0", 0),
+            (request("s:sys t:a t:b u:task a:1 r:1", 2, 3), "auto-1/1#1", 2),
+        ],
+    );
+    check(
+        "a reminder at the end is no news when it was there before",
+        vec![
+            (request("s:sys u:task e:note", 0, 1), "auto-1/1#0", 0),
+            (request("s:sys u:task e:note", 2, 3), "auto-2/2#0", 0),
+            (request("s:sys u:task e:note a:1", 4, 5), "auto-2/2#1", 3),
+        ],
+    );
+}
+
+#[test]
+fn what_opens_a_thread() {
+    check(
+        "another first user unit or another system",
+        vec![
+            (request("s:sys u:task", 0, 1), "auto-1/1#0", 0),
+            (request("s:sys u:other", 2, 3), "auto-2/2#0", 0),
+            (request("s:new u:task", 4, 5), "auto-3/3#0", 0),
+            (request("s:sys u:task a:1 r:1", 6, 7), "auto-1/1#1", 2),
+        ],
+    );
+    check(
+        "a compacted conversation in a named session",
+        vec![
+            (Request { session: Some("S"), ..request("s:sys u:task", 0, 1) }, "S/1#0", 0),
+            (Request { session: Some("S"), ..request("s:sys u:summary", 2, 3) }, "S/2#0", 0),
+        ],
+    );
+    check(
+        "the same prompt in two named sessions",
+        vec![
+            (Request { session: Some("S"), ..request("s:sys u:task", 0, 1) }, "S/1#0", 0),
+            (Request { session: Some("T"), ..request("s:sys u:task a:1", 2, 3) }, "T/2#0", 0),
+        ],
+    );
+    check(
+        "a rewound conversation goes on",
+        vec![
+            (request("s:sys u:task", 0, 1), "auto-1/1#0", 0),
+            (request("s:sys u:task a:1 r:1", 2, 3), "auto-1/1#1", 2),
+            (request("s:sys u:task a:1 r:other", 4, 5), "auto-1/1#2", 3),
+        ],
+    );
+}
+
+#[test]
+fn two_agents_at_one_task_are_two_threads() {
+    check(
+        "both in flight at once, told apart by their calls",
+        vec![
+            (Request { calls: vec!["c1"], ..request("s:sys u:task", 0, 10) }, "auto-1/1#0", 0),
+            (Request { calls: vec!["c2"], ..request("s:sys u:task", 1, 11) }, "auto-2/2#0", 0),
+            (
+                Request {
+                    answers: vec!["c1"],
+                    calls: vec!["c3"],
+                    ..request("s:sys u:task a:1 r:1", 12, 20)
+                },
+                "auto-1/1#1",
+                2,
+            ),
+            (
+                Request { answers: vec!["c2"], ..request("s:sys u:task a:1 r:1", 13, 21) },
+                "auto-2/2#1",
+                2,
+            ),
+            (
+                Request { answers: vec!["c3"], ..request("s:sys u:task a:1 r:1 a:2 r:2", 30, 31) },
+                "auto-1/1#2",
+                4,
+            ),
+        ],
+    );
+    check(
+        "told apart by what they were answered",
+        vec![
+            (Request { reply: "one", ..request("s:sys u:task", 0, 10) }, "auto-1/1#0", 0),
+            (Request { reply: " two\n", ..request("s:sys u:task", 1, 11) }, "auto-2/2#0", 0),
+            (request("s:sys u:task a:one r:1", 12, 20), "auto-1/1#1", 2),
+            (request("s:sys u:task a:two r:1", 13, 21), "auto-2/2#1", 2),
+        ],
+    );
+    check(
+        "the second begins when the first has long grown",
+        vec![
+            (request("s:sys u:task", 0, 1), "auto-1/1#0", 0),
+            (request("s:sys u:task a:1 r:1", 2, 3), "auto-1/1#1", 2),
+            (request("s:sys u:task", 4, 5), "auto-2/2#0", 0),
+            (request("s:sys u:task a:1 r:1", 6, 7), "auto-2/2#1", 2),
+            (request("s:sys u:task a:1 r:1 a:2 r:2", 8, 9), "auto-2/2#2", 4),
+        ],
+    );
+    check(
+        "a thread whose response goes on is not continued",
+        vec![
+            (request("s:sys u:task", 0, 10), "auto-1/1#0", 0),
+            (request("s:sys u:task a:1 r:1", 5, 11), "auto-2/2#0", 0),
+        ],
+    );
+}
+
+#[test]
+fn the_same_body_after_a_failure_is_the_same_turn() {
+    let failed = |prompt, arrived_ms, ended_ms| Request {
+        end: AttemptEnd::Failed,
+        ..request(prompt, arrived_ms, ended_ms)
+    };
+    let places = check(
+        "retries",
+        vec![
+            (failed("s:sys u:task", 0, 1), "auto-1/1#0", 0),
+            (request("s:sys u:task", 5, 6), "auto-1/1#0", 0),
+            (failed("s:sys u:task a:1 r:1", 9, 10), "auto-1/1#1", 2),
+            (failed("s:sys u:task a:1 r:1", 20, 21), "auto-1/1#1", 2),
+            (request("s:sys u:task a:1 r:1", 30, 31), "auto-1/1#1", 2),
+            (request("s:sys u:task a:1 r:1 a:2", 33, 34), "auto-1/1#2", 4),
+        ],
+    );
+    let waits: Vec<_> = places.iter().map(|place| place.tool_exec_ms).collect();
+    assert_eq!(waits, [None, None, Some(3.0), Some(3.0), Some(3.0), Some(2.0)]);
+    assert_eq!(places[4].new_units, Vec::<usize>::new());
+    let gone = Request { end: AttemptEnd::ClientGone, ..request("s:sys u:task", 0, 10) };
+    check(
+        "a client that hung up and came back before the end was noticed",
+        vec![(gone, "auto-1/1#0", 0), (request("s:sys u:task", 9, 20), "auto-1/1#0", 0)],
+    );
+    check(
+        "another body after a failure is another turn; one that overlaps is no retry",
+        vec![
+            (failed("s:sys u:task", 0, 5), "auto-1/1#0", 0),
+            (request("s:sys u:task", 4, 6), "auto-2/2#0", 0),
+            (request("s:sys u:task+more", 8, 9), "auto-2/2#1", 1),
+        ],
+    );
+}
+
+#[test]
+fn subagents_have_threads_of_their_own_and_a_parent() {
+    let main = |prompt, arrived_ms, ended_ms| Request {
+        session: Some("S"),
+        ..request(prompt, arrived_ms, ended_ms)
+    };
+    let named = |prompt, arrived_ms, ended_ms| Request {
+        agent_id: Some("a1"),
+        ..main(prompt, arrived_ms, ended_ms)
+    };
+    let places = check(
+        "named by a header; the parent's residual wait is kept",
+        vec![
+            (main("s:sys u:task", 0, 10), "S/1#0", 0),
+            (named("s:sub u:look", 12, 20), "S/agent-a1#0", 0),
+            (named("s:sub u:compacted", 22, 30), "S/agent-a1#1", 1),
+            (main("s:sys u:task a:1 r:1", 34, 40), "S/1#1", 2),
+            (main("s:sys u:task a:1 r:1 a:2 r:2", 41, 42), "S/1#2", 4),
+        ],
+    );
+    assert_eq!(places[1].parent_thread_id.as_deref(), Some("S/1"));
+    assert_eq!(places[1].kind, TurnKind::Subagent);
+    let waits: Vec<_> = places.iter().map(|p| (p.tool_exec_ms, p.residual_wait_ms)).collect();
+    assert_eq!(waits[3], (Some(24.0), Some(4.0)));
+    assert_eq!(waits[4], (Some(1.0), None));
+    assert_eq!(waits[1], (None, None));
+
+    let hinted = Request { subagent: true, ..main("s:sub u:look", 12, 20) };
+    let places = check(
+        "told by its billing line",
+        vec![(main("s:sys u:task", 0, 10), "S/1#0", 0), (hinted, "S/2#0", 0)],
+    );
+    assert_eq!(places[1].parent_thread_id.as_deref(), Some("S/1"));
+
+    let spawning = Request { spawns: vec!["look-into-it"], ..request("s:sys u:task", 0, 10) };
+    let places = check(
+        "found by the prompt that the parent gave",
+        vec![
+            (request("s:other u:job", 0, 1), "auto-1/1#0", 0),
+            (spawning, "auto-2/2#0", 0),
+            (request("s:sub u:please-look-into-it", 12, 20), "auto-2/3#0", 0),
+            (request("s:sub u:please-look-into-it a:1 r:1", 21, 22), "auto-2/3#1", 2),
+        ],
+    );
+    assert_eq!(places[2].parent_thread_id.as_deref(), Some("auto-2/2"));
+    assert_eq!(places[2].kind, TurnKind::Subagent);
+}
+
+#[test]
+fn utility_calls_do_not_stand_between_the_turns() {
+    let main = |prompt, arrived_ms, ended_ms| Request {
+        session: Some("S"),
+        ..request(prompt, arrived_ms, ended_ms)
+    };
+    let utility = Request { utility: true, ..main("s:sys u:task a:1 u:title", 12, 13) };
+    let places = check(
+        "a utility call on the main prompt",
+        vec![
+            (main("s:sys u:task", 0, 10), "S/1#0", 0),
+            (utility, "S/2#0", 0),
+            (main("s:sys u:task a:1 r:1", 20, 30), "S/1#1", 2),
+        ],
+    );
+    assert_eq!(places[1].kind, TurnKind::Utility);
+    assert_eq!(places[1].parent_thread_id.as_deref(), Some("S/1"));
+    assert_eq!(places[2].tool_exec_ms, Some(10.0));
+}
+
+#[test]
+fn prompts_that_are_not_known_stay_in_their_session() {
+    check(
+        "bodies that were not read",
+        vec![
+            (Request { session: Some("S"), ..request("", 0, 1) }, "S/1#0", 0),
+            (Request { session: Some("S"), ..request(" ", 2, 3) }, "S/1#1", 0),
+            (request("", 4, 5), "auto-1/2#0", 0),
+            (request(" ", 6, 7), "auto-2/3#0", 0),
+        ],
+    );
+}
+
+#[test]
+fn the_threads_used_longest_ago_are_forgotten() {
+    let mut lineage = Lineage::new(32);
+    let prompts: Vec<String> = (0..33).map(|index| format!("s:sys u:task{index}")).collect();
+    let mut forgotten = Vec::new();
+    for (index, prompt) in prompts.iter().enumerate() {
+        let at = index as i64 * 10;
+        forgotten.extend(lineage.take(request(prompt, at, at + 1)).forgotten);
+        if index == 20 {
+            let grown = format!("{} a:1", prompts[0]);
+            assert_eq!(lineage.take(request(&grown, at + 2, at + 3)).turn, 1);
+        }
+    }
+    assert_eq!(forgotten, ["auto-2/2", "auto-3/3", "auto-4/4"]);
+    assert_eq!(lineage.threads.len(), 30);
+    assert_eq!(lineage.by_root.len(), 30);
+    assert_eq!(lineage.sessions.len(), 30);
+    assert_eq!((lineage.sessions_opened(), lineage.threads_opened()), (33, 33));
+    let again = lineage.take(request("s:sys u:task1 a:1", 1000, 1001));
+    assert_eq!((again.thread_id.as_str(), again.turn), ("auto-34/34", 0));
+}

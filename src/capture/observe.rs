@@ -1,0 +1,307 @@
+//! What a finished exchange was: read on a thread of its own, after the stream ended, into rows.
+//!
+//! No byte waits for this thread. Which conversation a request continues is `lineage`'s to say, what
+//! the bytes mean is `api`'s; here the two are put together with the stamps.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::sync::mpsc::Receiver;
+use std::thread::JoinHandle;
+
+use http::HeaderMap;
+
+use super::agent::AgentHints;
+use super::content::ContentDecoder;
+use super::exchange::{Copied, Exchange, Message, Queue};
+use super::lineage::{AttemptEnd, Lineage, Place, Seen};
+use super::response::{Response, read_response};
+use super::stats::Counters;
+use super::tools::PendingCalls;
+use crate::api::{
+    Api, ContentHash, ParsedRequest, Reply, ReplyBlock, Unit, parse_request, request,
+};
+use crate::clock::{elapsed_ms, unix_seconds};
+use crate::error::{Error, Result};
+use crate::http::headers::masked;
+use crate::trace::record::{Outcome, TurnRow, UnitRow};
+use crate::trace::writer::RowSender;
+
+/// Threads that lineage remembers: more than any run has at work at once, and bounded.
+const MAX_THREADS: usize = 20_000;
+
+/// Turns ended exchanges into rows.
+#[derive(Debug)]
+pub(super) struct Observer {
+    run_id: String,
+    limit_bytes: u64,
+    rows: RowSender,
+    counters: Arc<Counters>,
+    lineage: Lineage,
+    pending: PendingCalls,
+}
+
+/// The request side of an exchange, read.
+struct RequestRead {
+    parsed: ParsedRequest,
+    body: ContentHash,
+    note: Option<String>,
+}
+
+impl Observer {
+    pub(super) fn new(
+        run_id: String,
+        limit_bytes: u64,
+        rows: RowSender,
+        counters: &Arc<Counters>,
+    ) -> Self {
+        Self {
+            pending: PendingCalls::new(run_id.clone(), rows.clone()),
+            run_id,
+            limit_bytes,
+            rows,
+            counters: Arc::clone(counters),
+            lineage: Lineage::new(MAX_THREADS),
+        }
+    }
+
+    /// Starts the thread. It ends when told to, or when nobody is left to tell it anything.
+    pub(super) fn spawn(
+        mut self,
+        receiver: Receiver<Message>,
+        queue: &Arc<Queue>,
+    ) -> Result<JoinHandle<()>> {
+        // Only weakly: the queue must close when the byte path is gone.
+        let queue = Arc::downgrade(queue);
+        std::thread::Builder::new()
+            .name("observe".to_owned())
+            .spawn(move || {
+                while let Ok(Message::Ended(exchange, size)) = receiver.recv() {
+                    self.observe(*exchange);
+                    if let Some(queue) = queue.upgrade() {
+                        queue.done(size);
+                    }
+                }
+                self.pending.give_up_all();
+            })
+            .map_err(|error| Error::Internal(format!("no thread for the observer: {error}")))
+    }
+
+    fn observe(&mut self, mut exchange: Exchange) {
+        let hints = AgentHints::of(&exchange.headers);
+        let request = self.read_request(&mut exchange);
+        let response = read_response(&mut exchange, self.limit_bytes);
+        let place = self.place(&exchange, &hints, &request, &response);
+        let request_id = format!("req-{}", exchange.number);
+
+        for index in &place.new_units {
+            self.rows.send_blocking(unit_row(&request.parsed.units[*index]));
+        }
+        let own_ms = hints.tool_durations();
+        let results = &request.parsed.tool_results;
+        self.pending.resolve(&place.thread_id, results, &own_ms, exchange.arrived_ns);
+        let row = self.turn_row(&exchange, &hints, request, &response, &place, request_id);
+        self.pending.add(&row, &response.reply.blocks);
+        for thread in &place.forgotten {
+            self.pending.give_up(thread);
+        }
+        self.counters.turn(&row, self.lineage.sessions_opened(), self.lineage.threads_opened());
+        self.rows.send_blocking(row);
+    }
+
+    fn read_request(&self, exchange: &mut Exchange) -> RequestRead {
+        let api = exchange.api;
+        let body = match exchange.request.take() {
+            Some(copied) => self.decoded(copied, &exchange.headers),
+            None => Err("request body was not read".to_owned()),
+        };
+        match body {
+            Ok(body) => match parse_request(api, &body) {
+                Ok(parsed) => RequestRead { parsed, body: ContentHash::of(&body), note: None },
+                Err(error) => {
+                    let (unit, template) = request::raw_request(&body);
+                    let parsed = unread(api, vec![unit], template);
+                    let body = ContentHash::of(&body);
+                    RequestRead { parsed, body, note: Some(error.to_string()) }
+                }
+            },
+            Err(note) => RequestRead {
+                parsed: unread(api, Vec::new(), String::new()),
+                // No two bodies that were not read are taken for the same one.
+                body: ContentHash(u128::from(exchange.number)),
+                note: Some(note),
+            },
+        }
+    }
+
+    fn decoded(&self, copied: Copied, headers: &HeaderMap) -> Result<Vec<u8>, String> {
+        if copied.copy.is_over_limit() {
+            return Err(format!(
+                "request body is longer than {} bytes and was not recorded",
+                self.limit_bytes
+            ));
+        }
+        let mut decoder = ContentDecoder::new(headers, self.limit_bytes)
+            .map_err(|error| format!("request body was not recorded: {error}"))?;
+        let (wire, _) = copied.copy.into_parts();
+        let body = decoder.feed(&wire).map_err(|error| format!("request {error}"))?;
+        Ok(match body {
+            Cow::Borrowed(body) => body.to_vec(),
+            Cow::Owned(body) => body,
+        })
+    }
+
+    fn place(
+        &mut self,
+        exchange: &Exchange,
+        hints: &AgentHints,
+        request: &RequestRead,
+        response: &Response,
+    ) -> Place {
+        let parsed = &request.parsed;
+        let named = exchange.session.as_deref().or(hints.session.as_deref());
+        let calls = response.reply.blocks.iter().filter_map(|block| match block {
+            ReplyBlock::ToolCall { id, .. } => Some(id.as_str()),
+            _ => None,
+        });
+        self.lineage.place(&Seen {
+            session: named.or(parsed.session_hint.as_deref()),
+            agent_id: hints.agent_id.as_deref(),
+            subagent: parsed.subagent_hint || hints.says_subagent,
+            utility: parsed.utility_hint || hints.says_auxiliary,
+            units: &parsed.units,
+            body: request.body,
+            arrived_ns: exchange.arrived_ns,
+            ended_ns: response.ended_ns,
+            end: match response.outcome {
+                Outcome::Ok => AttemptEnd::Answered,
+                Outcome::ClientCancelled => AttemptEnd::ClientGone,
+                _ => AttemptEnd::Failed,
+            },
+            answered_calls: parsed.tool_results.iter().map(|r| r.call_id.as_str()).collect(),
+            calls: calls.collect(),
+            spawned_prompts: spawned_prompts(&response.reply),
+            reply_text: &visible_text(&response.reply),
+        })
+    }
+
+    fn turn_row(
+        &self,
+        exchange: &Exchange,
+        hints: &AgentHints,
+        request: RequestRead,
+        response: &Response,
+        place: &Place,
+        request_id: String,
+    ) -> TurnRow {
+        let parsed = request.parsed;
+        let reply = &response.reply;
+        let usage = &reply.usage;
+        let arrived_ns = exchange.arrived_ns;
+        let since_arrival = |at_ns: i64| elapsed_ms(arrived_ns, at_ns);
+        let notes = [response.error.clone(), request.note].into_iter().flatten();
+        let error = notes.reduce(|all, note| format!("{all}; {note}"));
+        let new_units = parsed.units.iter().skip(place.n_shared_units as usize);
+        let new_texts: Vec<&str> = new_units.map(|unit| unit.text.as_str()).collect();
+        TurnRow {
+            run_id: self.run_id.clone(),
+            session_id: place.session_id.clone(),
+            thread_id: place.thread_id.clone(),
+            parent_thread_id: place.parent_thread_id.clone(),
+            turn: place.turn,
+            request_id,
+            api: exchange.api.as_str().to_owned(),
+            agent: hints.agent.clone(),
+            kind: place.kind,
+            isl_new_text: new_texts.join("\n"),
+            unit_hashes: parsed.units.iter().map(|unit| unit.hash.hex()).collect(),
+            model: parsed.model,
+            stream: parsed.stream,
+            path: masked(&exchange.path),
+            params: parsed.params,
+            n_messages: parsed.n_messages,
+            n_tools: parsed.n_tools,
+            body_template: parsed.template,
+            n_shared_units: place.n_shared_units,
+            request_time: unix_seconds(arrived_ns),
+            first_byte_time: response.first_byte_ns.map(unix_seconds),
+            first_output_time: response.first_output_ns().map(unix_seconds),
+            last_output_time: response.last_output_ns().map(unix_seconds),
+            response_end_time: Some(unix_seconds(response.ended_ns)),
+            output_offsets_us: response
+                .output_ns
+                .iter()
+                .map(|ns| (ns - arrived_ns) / 1000)
+                .collect(),
+            ttft_ms: response.first_output_ns().map(since_arrival),
+            itl_ms_mean: response.itl_ms_mean(),
+            e2e_ms: Some(since_arrival(response.ended_ns)),
+            tool_exec_ms: place.tool_exec_ms,
+            residual_wait_ms: place.residual_wait_ms,
+            http_status: response.status,
+            outcome: response.outcome,
+            error,
+            stop_reason: reply.stop_reason.clone(),
+            isl: usage.prompt_tokens,
+            isl_cached: usage.cached_tokens,
+            isl_cache_write: usage.cache_write_tokens,
+            isl_new: usage.new_tokens(),
+            osl: usage.completion_tokens,
+            reasoning_tokens: usage.reasoning_tokens,
+            osl_text: reply.text(),
+            reply_blocks: serde_json::to_string(&reply.blocks).unwrap_or_else(|_| "[]".to_owned()),
+            engine_row: None,
+            engine_join: crate::trace::record::EngineJoin::None,
+        }
+    }
+}
+
+/// A request of which nothing but the whole body, or nothing at all, is known.
+fn unread(api: Api, units: Vec<Unit>, template: String) -> ParsedRequest {
+    ParsedRequest {
+        api,
+        model: None,
+        stream: false,
+        params: "{}".to_owned(),
+        units,
+        template,
+        n_messages: 0,
+        n_tools: 0,
+        tool_results: Vec::new(),
+        session_hint: None,
+        subagent_hint: false,
+        utility_hint: false,
+    }
+}
+
+fn unit_row(unit: &Unit) -> UnitRow {
+    UnitRow {
+        hash: unit.hash.hex(),
+        kind: unit.kind.as_str().to_owned(),
+        role: unit.role.clone(),
+        n_bytes: unit.text.len() as u64,
+        text: unit.text.clone(),
+    }
+}
+
+/// Prompts that the reply's calls give to other agents.
+fn spawned_prompts(reply: &Reply) -> Vec<String> {
+    let prompt = |block: &ReplyBlock| match block {
+        ReplyBlock::ToolCall { name, arguments, .. }
+            if ["task", "agent"].contains(&name.to_ascii_lowercase().as_str()) =>
+        {
+            let arguments: serde_json::Value = serde_json::from_str(arguments).ok()?;
+            let prompt = arguments.get("prompt")?.as_str()?;
+            (!prompt.trim().is_empty()).then(|| prompt.to_owned())
+        }
+        _ => None,
+    };
+    reply.blocks.iter().filter_map(prompt).collect()
+}
+
+fn visible_text(reply: &Reply) -> String {
+    let text = |block: &ReplyBlock| match block {
+        ReplyBlock::Text { text } => Some(text.clone()),
+        _ => None,
+    };
+    reply.blocks.iter().filter_map(text).collect()
+}

@@ -1,0 +1,168 @@
+//! The engine behind the proxy: its URL, where a request goes, and the client that takes it there.
+//!
+//! The client changes nothing: no redirects, no decompression, no headers of its own, no time limit
+//! but the one for connecting.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::uri::{Authority, PathAndQuery, Scheme};
+use http::{HeaderValue, Uri};
+use hyper::body::Incoming;
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioTimer;
+use tokio_util::task::TaskTracker;
+
+use super::exchange::BodyWatch;
+use crate::error::{Error, Result};
+use crate::http::headers::masked;
+use crate::http::tee::Tee;
+
+/// The client towards the engine.
+pub(super) type UpstreamClient = Client<HttpsConnector<HttpConnector>, Tee<Incoming, BodyWatch>>;
+
+/// The engine's address.
+#[derive(Debug, Clone)]
+pub(super) struct Upstream {
+    scheme: Scheme,
+    authority: Authority,
+    base_path: String,
+    host: HeaderValue,
+    shown: String,
+}
+
+impl Upstream {
+    /// Reads the URL of an engine, with an optional base path that is put before every path.
+    pub(super) fn parse(url: &str) -> Result<Self> {
+        let shown = masked(url);
+        let wrong = |why: &str| Error::config(format!("upstream `{shown}`: {why}"));
+        let uri: Uri =
+            url.parse().map_err(|_| wrong("not a URL; give one such as http://127.0.0.1:8000"))?;
+        let (Some(scheme), Some(authority)) = (uri.scheme(), uri.authority()) else {
+            return Err(wrong(
+                "not a whole URL; give scheme and host, such as http://127.0.0.1:8000",
+            ));
+        };
+        if *scheme != Scheme::HTTP && *scheme != Scheme::HTTPS {
+            return Err(wrong("only http and https are supported"));
+        }
+        if authority.as_str().contains('@') {
+            return Err(wrong("holds credentials; let the agent send them in its own headers"));
+        }
+        if authority.host().is_empty() {
+            return Err(wrong("names no host"));
+        }
+        if uri.query().is_some() {
+            return Err(wrong("holds a query; give only scheme, host and base path"));
+        }
+        let host = HeaderValue::from_str(authority.as_str())
+            .map_err(|_| wrong("its host cannot be sent as a header"))?;
+        Ok(Self {
+            scheme: scheme.clone(),
+            authority: authority.clone(),
+            base_path: uri.path().trim_end_matches('/').to_owned(),
+            host,
+            shown,
+        })
+    }
+
+    /// Where a request for `path` goes.
+    pub(super) fn uri(&self, path: &PathAndQuery) -> Result<Uri, http::Error> {
+        let builder = Uri::builder().scheme(self.scheme.clone()).authority(self.authority.clone());
+        if self.base_path.is_empty() {
+            builder.path_and_query(path.clone()).build()
+        } else {
+            builder.path_and_query(format!("{}{path}", self.base_path)).build()
+        }
+    }
+
+    /// The `Host` header that the engine gets.
+    pub(super) fn host(&self) -> &HeaderValue {
+        &self.host
+    }
+
+    /// The URL as it may be shown.
+    pub(super) fn shown(&self) -> &str {
+        &self.shown
+    }
+
+    /// A client for this engine.
+    pub(super) fn client(
+        &self,
+        connect_timeout: Duration,
+        tasks: &TaskTracker,
+    ) -> Result<UpstreamClient> {
+        let mut http = HttpConnector::new();
+        http.enforce_http(false);
+        http.set_nodelay(true);
+        http.set_connect_timeout(Some(connect_timeout));
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let tls = HttpsConnectorBuilder::new()
+            .with_provider_and_platform_verifier(provider)
+            .map_err(|error| Error::upstream(&self.shown, format!("no TLS: {error}")))?;
+        let connector = tls.https_or_http().enable_http1().wrap_connector(http);
+        Ok(Client::builder(Tracked(tasks.clone()))
+            .pool_timer(TokioTimer::new())
+            .set_host(false)
+            .http1_preserve_header_case(true)
+            .http1_title_case_headers(false)
+            // Only a request of which nothing was written goes on another connection: the pooled one
+            // was closed under it by the engine. A client without the proxy would not see an error
+            // then either.
+            .retry_canceled_requests(true)
+            .build(connector))
+    }
+}
+
+/// Spawns the tasks of connections to the engine where they can be waited for.
+#[derive(Debug, Clone)]
+struct Tracked(TaskTracker);
+
+impl<F> hyper::rt::Executor<F> for Tracked
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    fn execute(&self, task: F) {
+        self.0.spawn(task);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn base_path_and_query_are_joined() {
+        for (url, path, joined) in [
+            ("http://h:1", "/v1/messages?beta=true", "http://h:1/v1/messages?beta=true"),
+            ("http://h:1/", "/v1/models", "http://h:1/v1/models"),
+            ("https://h/api/", "/v1/models", "https://h/api/v1/models"),
+            ("http://[::1]:9/a/b", "/", "http://[::1]:9/a/b/"),
+            ("http://h", "//odd/%2F/../x?", "http://h//odd/%2F/../x?"),
+        ] {
+            let upstream = Upstream::parse(url).unwrap();
+            let path = path.parse().unwrap();
+            assert_eq!(upstream.uri(&path).unwrap().to_string(), joined);
+        }
+    }
+
+    #[test]
+    fn a_wrong_url_is_told_with_the_remedy() {
+        for (url, part) in [
+            ("", "not a URL"),
+            ("localhost:8000", "not a whole URL"),
+            ("/v1", "not a whole URL"),
+            ("http://", "not a URL"),
+            ("ftp://h", "only http and https"),
+            ("http://user:secret@h", "holds credentials"),
+            ("http://h/?key=secret", "holds a query"),
+        ] {
+            let error = Upstream::parse(url).unwrap_err().to_string();
+            assert!(error.contains(part), "{url}: {error}");
+            assert!(!error.contains("secret"), "{error}");
+        }
+    }
+}
