@@ -109,7 +109,10 @@ impl Ground {
 
     /// Stops polling once the engine has had a tick's time to count the last completions, and closes
     /// the tables. `complete` adds what the traffic came to.
-    async fn finish(self, complete: impl FnOnce(&mut Manifest) + Send + 'static) -> Result<Manifest> {
+    async fn finish(
+        self,
+        complete: impl FnOnce(&mut Manifest) + Send + 'static,
+    ) -> Result<Manifest> {
         let Self { writer, poller, poll_interval, clock } = self;
         if poller.is_some() {
             tokio::time::sleep(poll_interval).await;

@@ -6,6 +6,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use super::measure::{output_tokens_per_s, token_gaps};
+use super::statistics::Sorted;
 use crate::trace::record::{RequestRow, RequestStatus};
 
 /// What a condition looks at, one value per request.
@@ -186,15 +188,13 @@ impl Condition {
                 requests.iter().filter(|row| row.status == RequestStatus::Failed).count() as f64
             );
         }
-        let mut values: Vec<f64> = requests.iter().flat_map(|row| self.values_of(row)).collect();
-        values.sort_by(f64::total_cmp);
-        let (first, last) = (*values.first()?, *values.last()?);
+        let sorted = Sorted::of_repeated(requests.iter().flat_map(|row| self.values_of(row)))?;
         Some(match self.statistic {
-            Statistic::Mean => values.iter().sum::<f64>() / values.len() as f64,
-            Statistic::Min => first,
-            Statistic::Max => last,
-            Statistic::Percentile(percent) => percentile(&values, percent),
-            Statistic::Count => values.len() as f64,
+            Statistic::Mean => sorted.mean(),
+            Statistic::Min => sorted.min(),
+            Statistic::Max => sorted.max(),
+            Statistic::Percentile(percent) => sorted.percentile(percent),
+            Statistic::Count => sorted.n() as f64,
         })
     }
 
@@ -208,10 +208,11 @@ impl Condition {
         }
     }
 
-    fn values_of(&self, row: &RequestRow) -> Vec<f64> {
+    /// A request's values, each with the number of times that it counts.
+    fn values_of(&self, row: &RequestRow) -> Vec<(f64, u64)> {
         let worst = if self.metric == Metric::Speed { 0.0 } else { f64::INFINITY };
         match row.status {
-            RequestStatus::Failed => return vec![worst],
+            RequestStatus::Failed => return vec![(worst, 1)],
             RequestStatus::Cancelled => return Vec::new(),
             RequestStatus::Ok => {}
         }
@@ -219,35 +220,12 @@ impl Condition {
             Metric::Ttft => row.ttft_ms,
             Metric::Tpot => row.tpot_ms,
             Metric::E2e => row.e2e_ms,
-            Metric::Speed => row.tpot_ms.filter(|tpot| *tpot > 0.0).map(|tpot| 1000.0 / tpot),
-            Metric::Itl => return inter_token_ms(row),
+            Metric::Speed => output_tokens_per_s(row),
+            Metric::Itl => return token_gaps(row),
             Metric::Errors => None,
         };
-        value.into_iter().collect()
+        value.map(|value| (value, 1)).into_iter().collect()
     }
-}
-
-/// Time between tokens of one request: a gap before a chunk of n tokens counts as n gaps of a n-th.
-/// Where the engine does not tell tokens per chunk, a chunk counts as one.
-pub fn inter_token_ms(row: &RequestRow) -> Vec<f64> {
-    row.chunk_gap_ms
-        .iter()
-        .enumerate()
-        .flat_map(|(index, gap)| {
-            let tokens = row.chunk_tokens.get(index + 1).copied().unwrap_or(1).max(1) as usize;
-            std::iter::repeat_n(gap / tokens as f64, tokens)
-        })
-        .collect()
-}
-
-/// Percentile of sorted values by linear interpolation between closest ranks (numpy's default).
-pub fn percentile(sorted: &[f64], percent: f64) -> f64 {
-    let Some(last) = sorted.len().checked_sub(1) else { return f64::NAN };
-    let rank = percent / 100.0 * last as f64;
-    let (below, share) = (rank.floor() as usize, rank.fract());
-    let (a, b) = (sorted[below.min(last)], sorted[(below + 1).min(last)]);
-    // An infinite neighbour that has no weight must not turn the result into NaN.
-    if share == 0.0 { a } else { a + (b - a) * share }
 }
 
 #[cfg(test)]
@@ -318,7 +296,14 @@ mod tests {
     }
 
     fn row(ttft: f64, tpot: f64, status: RequestStatus) -> RequestRow {
-        RequestRow { ttft_ms: Some(ttft), tpot_ms: Some(tpot), status, ..RequestRow::default() }
+        RequestRow {
+            ttft_ms: Some(ttft),
+            tpot_ms: Some(tpot),
+            last_token_ms: Some(ttft + 10.0 * tpot),
+            completion_tokens: Some(11),
+            status,
+            ..RequestRow::default()
+        }
     }
 
     fn check(condition: &str, rows: &[RequestRow], expect: (f64, bool)) {
@@ -355,11 +340,11 @@ mod tests {
 
     #[test]
     fn several_tokens_in_a_chunk_share_its_gap() {
-        let row = RequestRow {
+        let rows = [RequestRow {
             chunk_gap_ms: vec![40.0, 40.0],
             chunk_tokens: vec![1, 4, 4],
             ..RequestRow::default()
-        };
-        assert_eq!(inter_token_ms(&row), vec![10.0; 8]);
+        }];
+        check("itl.max<=10ms", &rows, (10.0, true));
     }
 }
