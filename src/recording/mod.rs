@@ -84,9 +84,9 @@ impl Ground {
     ) -> Result<Self> {
         let dir = config.out.clone();
         let writer = in_background(move || RunWriter::create(&dir, manifest)).await?;
-        let polled = start_poller(config, control, writer.sender(), clock).await;
-        let (poller, note) = match polled {
-            Ok(Polling::Runs(poller)) => (Some(poller), None),
+        let polling = start_poller(config, control, writer.sender(), clock).await;
+        let (poller, note) = match polling {
+            Ok(Polling::Runs(started)) => (Some(started), None),
             Ok(Polling::Not(note)) => (None, Some(note)),
             Err(error) => {
                 writer.discard();

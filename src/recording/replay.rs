@@ -59,7 +59,7 @@ impl ReplayRecording {
         keep_settings(&mut manifest, prepared.settings())?;
         let ground = Ground::lay(&config.recording, manifest, &control, clock).await?;
         let shutdown = Shutdown::new(DRAIN);
-        match prepared.start(ground.writer.sender(), shutdown.clone()) {
+        match prepared.start(ground.writer.sender(), &shutdown) {
             Ok(replay) => Ok(Self { ground, replay, shutdown }),
             Err(error) => {
                 ground.clear();

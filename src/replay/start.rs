@@ -101,7 +101,7 @@ impl Replay {
         clock: Clock,
         shutdown: Shutdown,
     ) -> Result<ReplayHandle> {
-        Self::prepare(run, config, clock).await?.start(rows, shutdown)
+        Self::prepare(run, config, clock).await?.start(rows, &shutdown)
     }
 
     /// Plans the replay and asks the engine all that must be known of it, probes included.
@@ -156,7 +156,7 @@ impl PreparedReplay {
     }
 
     /// Sets the agents to work on the current tokio runtime.
-    pub fn start(self, rows: RowSender, shutdown: Shutdown) -> Result<ReplayHandle> {
+    pub fn start(self, rows: RowSender, shutdown: &Shutdown) -> Result<ReplayHandle> {
         let Self { run, config, plan, engine, settings, clock } = self;
         tracing::info!(
             agents = settings.agents,
