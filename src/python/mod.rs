@@ -18,6 +18,7 @@ mod json;
 mod lifecycle;
 mod poller;
 mod proxy;
+mod replay;
 mod run;
 mod runtime;
 mod settings;
@@ -52,6 +53,8 @@ mod core {
     use super::poller::PyPoller;
     #[pymodule_export]
     use super::proxy::PyProxy;
+    #[pymodule_export]
+    use super::replay::PyReplay;
     #[pymodule_export]
     use super::run::PyRun;
     #[pymodule_export]
