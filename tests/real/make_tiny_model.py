@@ -10,6 +10,7 @@ Run with the Python of the vLLM environment: make_tiny_model.py FOLDER
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import sys
@@ -37,7 +38,8 @@ TOOL_MARKS = ("<tool_call>", "</tool_call>", "<tool_response>", "</tool_response
 # turn, so a conversation that grows extends its own prompt and the prefix cache has work to do.
 CHAT_TEMPLATE = (
     "{% macro part(role, text) %}<|im_start|>{{ role }}\n{{ text }}<|im_end|>\n{% endmacro %}"
-    "{% if tools %}<|im_start|>system\nTools:\n{% for tool in tools %}{{ tool | tojson }}\n{% endfor %}<|im_end|>\n{% endif %}"
+    "{% if tools %}<|im_start|>system\nTools:\n"
+    "{% for tool in tools %}{{ tool | tojson }}\n{% endfor %}<|im_end|>\n{% endif %}"
     "{% for message in messages %}"
     "{% set text = message.content if message.content is string else '' %}"
     "{% if message.role == 'tool' %}{{ part('user', '<tool_response>' ~ text ~ '</tool_response>') }}"
@@ -81,7 +83,7 @@ def chain(tokenizer: Tokenizer, opening: str, calls: list[str]) -> list[tuple[in
     ]
     for call in calls:
         edges += [(token(opening), token(call), 1 / len(calls)), (token(call), token("</tool_call>"), 1.0)]
-    edges += [(token(a), token(b), 1.0) for a, b in zip(FAREWELL, FAREWELL[1:], strict=False)]
+    edges += [(token(a), token(b), 1.0) for a, b in itertools.pairwise(FAREWELL)]
     return edges
 
 
@@ -161,7 +163,6 @@ def main() -> None:
     weights = make_weights(vocab, chain(tokenizer, opening, calls))
     # The weights come last: their presence tells that the folder is whole.
     save_file(weights, str(folder / "model.safetensors"), metadata={"format": "pt"})
-    print(f"{folder}: calls {TOOL} with probability {CALL_PROBABILITY}")
 
 
 if __name__ == "__main__":
