@@ -2,3 +2,4 @@
 
 mod transparency;
 mod wire;
+mod replay;
