@@ -5,6 +5,7 @@
 //! with what bytes, `client` sends and stamps, `summary` says what the rows come to. Run directories
 //! and polls of the engine are the recording's affair.
 
+pub mod capacity;
 pub mod client;
 mod content;
 pub mod engine_figures;
@@ -17,6 +18,7 @@ pub mod response;
 mod routes;
 mod rows;
 pub mod settings;
+pub mod slo;
 mod start;
 pub mod statistics;
 pub mod summary;
@@ -25,5 +27,5 @@ pub mod window;
 
 pub use progress::ReplayProgress;
 pub use settings::{ApiChoice, LengthForcing, OnError, ReplaySettings};
-pub use start::{Replay, ReplayConfig, ReplayHandle, ReplayOutcome};
+pub use start::{PreparedReplay, Replay, ReplayConfig, ReplayHandle, ReplayOutcome};
 pub use summary::{Summary, summarize, summarize_run};

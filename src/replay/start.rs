@@ -92,7 +92,19 @@ pub struct ReplayOutcome {
 }
 
 impl Replay {
-    /// Starts a replay of `run` on the current tokio runtime.
+    /// Starts a replay of `run` on the current tokio runtime: [`Replay::prepare`] and
+    /// [`PreparedReplay::start`] in one.
+    pub async fn start(
+        run: Arc<Run>,
+        config: ReplayConfig,
+        rows: RowSender,
+        clock: Clock,
+        shutdown: Shutdown,
+    ) -> Result<ReplayHandle> {
+        Self::prepare(run, config, clock).await?.start(rows, &shutdown)
+    }
+
+    /// Plans the replay and asks the engine all that must be known of it, probes included.
     ///
     /// # Errors
     ///
@@ -102,13 +114,11 @@ impl Replay {
     /// # Cancel safety
     ///
     /// Dropping the future before it is ready leaves nothing running.
-    pub async fn start(
+    pub async fn prepare(
         run: Arc<Run>,
         config: ReplayConfig,
-        rows: RowSender,
         clock: Clock,
-        shutdown: Shutdown,
-    ) -> Result<ReplayHandle> {
+    ) -> Result<PreparedReplay> {
         config.check()?;
         let include_utility = config.include_utility;
         let plan = in_background({
@@ -119,6 +129,35 @@ impl Replay {
         let plan = Arc::new(plan);
         let engine = Engine::ask(&config, &plan, clock).await?;
         let settings = settings(&run, &config, &plan, &engine, clock);
+        Ok(PreparedReplay { run, config, plan, engine, settings, clock })
+    }
+}
+
+/// A replay that is planned, against an engine that was asked.
+#[derive(Debug)]
+pub struct PreparedReplay {
+    run: Arc<Run>,
+    config: ReplayConfig,
+    plan: Arc<Plan>,
+    engine: Engine,
+    settings: ReplaySettings,
+    clock: Clock,
+}
+
+impl PreparedReplay {
+    /// The engine as it told.
+    pub fn engine(&self) -> &EngineInfo {
+        &self.engine.info
+    }
+
+    /// How it will be run.
+    pub fn settings(&self) -> &ReplaySettings {
+        &self.settings
+    }
+
+    /// Sets the agents to work on the current tokio runtime.
+    pub fn start(self, rows: RowSender, shutdown: &Shutdown) -> Result<ReplayHandle> {
+        let Self { run, config, plan, engine, settings, clock } = self;
         tracing::info!(
             agents = settings.agents,
             sessions = settings.sessions,
@@ -243,6 +282,7 @@ fn plan_of(run: &Run, include_utility: bool) -> Result<Plan> {
 }
 
 /// What was learnt of the engine before the run.
+#[derive(Debug)]
 struct Engine {
     info: EngineInfo,
     model: String,

@@ -201,6 +201,7 @@ const REQUESTS: Columns = &[
     ("prompt_tokens", U64),
     ("completion_tokens", U64),
     ("cached_tokens", U64),
+    ("planned_prompt_tokens", U64),
     ("planned_cached_tokens", U64),
     ("target_output_tokens", U64),
     ("output_length", Label),

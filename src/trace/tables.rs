@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use arrow_array::{
-    Array, ArrayRef, RecordBatch, RecordBatchIterator, RecordBatchReader, StringArray, UInt64Array,
+    ArrayRef, RecordBatch, RecordBatchIterator, RecordBatchReader, StringArray, UInt64Array,
 };
 use arrow_schema::{ArrowError, SchemaRef};
 
@@ -41,7 +41,7 @@ enum Source {
 #[derive(Debug)]
 pub(super) struct Tables {
     sources: BTreeMap<Table, Source>,
-    poll_interval_s: f64,
+    interval_s: f64,
     links: OnceLock<Arc<[Link]>>,
 }
 
@@ -60,8 +60,8 @@ impl Tables {
                 sources.insert(table, Source::Journal(scan));
             }
         }
-        let poll_interval_s = poll_interval_ms.map_or(DEFAULT_POLL_INTERVAL_S, |ms| ms / 1e3);
-        Ok(Self { sources, poll_interval_s, links: OnceLock::new() })
+        let interval_s = poll_interval_ms.map_or(DEFAULT_POLL_INTERVAL_S, |ms| ms / 1e3);
+        Ok(Self { sources, interval_s, links: OnceLock::new() })
     }
 
     /// Rows of each table that is there.
@@ -102,8 +102,13 @@ impl Tables {
             None => Ok(Box::new(RecordBatchIterator::new(std::iter::empty(), Arc::clone(schema)))),
             Some(Source::Parquet(file)) => Ok(Box::new(file.batches(schema)?)),
             Some(Source::Journal(scan)) => {
-                let batches =
-                    scan.batches(schema).map_err(|error| unreadable(&scan.path, &error))?;
+                let batches = scan.batches(schema).map_err(|error| match error {
+                    // A run that still went when it was opened has been closed since.
+                    ArrowError::IoError(_, source) if source.kind() == ErrorKind::NotFound => {
+                        Error::trace(&scan.path, "the run was closed meanwhile; open it again")
+                    }
+                    error => unreadable(&scan.path, &error),
+                })?;
                 let joined = ["engine_row", "engine_join"]
                     .iter()
                     .any(|column| schema.field_with_name(column).is_ok());
@@ -171,7 +176,7 @@ impl Tables {
                 })
             })
             .collect::<Result<Vec<_>>>()?;
-        let links = link_turns(&turns, &ticks, self.poll_interval_s).into();
+        let links = link_turns(&turns, &ticks, self.interval_s).into();
         Ok(Arc::clone(self.links.get_or_init(|| links)))
     }
 }

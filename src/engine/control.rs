@@ -1,0 +1,424 @@
+//! Asking an engine what it is, what it offers and what it honours.
+//!
+//! An engine that cannot be reached is an `Error`; one that answers "no" gives a value that says so.
+//! Nothing here is on the path of measured requests.
+
+use std::time::Duration;
+
+use reqwest::{Client, Method, RequestBuilder, StatusCode, Url};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::catalog::EngineKind;
+use super::{client, snapshot};
+use crate::api::Api;
+use crate::error::{Error, Result};
+use crate::trace::EngineInfo;
+
+/// The name by which the embedded engine makes itself known.
+pub const SIMULATED_ENGINE: &str = "agentbench-simulated";
+
+/// A question that an engine may refuse.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answer<T> {
+    /// It answered.
+    Given(T),
+    /// It refused.
+    Refused(Refusal),
+}
+
+/// How an engine refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// HTTP status.
+    pub status: u16,
+    /// The engine's own words, shortened to one line.
+    pub message: String,
+}
+
+/// What the engine says of its health.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Health {
+    /// It serves.
+    Ready,
+    /// It is there but does not serve yet, or no longer.
+    NotReady {
+        /// HTTP status.
+        status: u16,
+    },
+    /// It has no health page.
+    Untold,
+}
+
+/// A model that the engine serves.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct ServedModel {
+    /// The name to ask for.
+    pub id: String,
+    /// Longest context, where the engine tells.
+    #[serde(default)]
+    pub max_model_len: Option<u64>,
+    /// Mostly the engine's name.
+    #[serde(default)]
+    pub owned_by: Option<String>,
+}
+
+/// What `/version` says.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct EngineVersion {
+    /// The version.
+    pub version: String,
+    /// The engine's name; only the embedded one tells it here.
+    #[serde(default)]
+    pub engine: Option<String>,
+}
+
+/// A text or a conversation whose tokens are to be counted.
+#[derive(Debug, Clone, Copy)]
+pub enum TokenizeInput<'body> {
+    /// Plain text.
+    Text(&'body str),
+    /// Messages and tools in the form of the chat API, the model's template applied.
+    Chat {
+        /// The messages.
+        messages: &'body Value,
+        /// The tools offered.
+        tools: Option<&'body Value>,
+    },
+}
+
+/// Tokens as the engine counts them.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct Tokens {
+    /// How many.
+    pub count: u64,
+    /// Their ids.
+    #[serde(rename = "tokens", default)]
+    pub ids: Vec<u32>,
+}
+
+/// Which APIs an engine offers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct OfferedApis {
+    /// Anthropic Messages.
+    pub messages: bool,
+    /// `OpenAI` Chat Completions.
+    pub chat: bool,
+    /// `OpenAI` Completions.
+    pub completions: bool,
+}
+
+impl OfferedApis {
+    /// Whether an API is offered.
+    pub fn offers(self, api: Api) -> bool {
+        match api {
+            Api::Messages => self.messages,
+            Api::Chat => self.chat,
+        }
+    }
+}
+
+/// Whether an engine makes outputs as long as asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LengthForcing {
+    /// The forced output had the length asked for, and the same request unforced a shorter one.
+    Honoured,
+    /// The output ended of itself.
+    Ignored {
+        /// Tokens asked for.
+        asked: u64,
+        /// Tokens that came.
+        given: u64,
+    },
+    /// Nothing can be said: the output is that long unforced as well, or the usage is missing.
+    Untold,
+    /// The engine does not take such a request.
+    Refused(Refusal),
+}
+
+/// Tokens asked for by the probe: no length at which a short answer would end by chance.
+const PROBE_TOKENS: u64 = 24;
+
+/// The control endpoints of one engine.
+#[derive(Debug, Clone)]
+pub struct Control {
+    client: Client,
+    base: Url,
+    masked: String,
+    key: Option<String>,
+}
+
+impl Control {
+    /// The engine at `base_url`, with or without `/v1` at its end. Answers may take 30 s.
+    pub fn new(base_url: &str) -> Result<Self> {
+        let mut base = client::parse_url(base_url)?;
+        let path = base.path().trim_end_matches('/');
+        let path = path.strip_suffix("/v1").unwrap_or(path).trim_end_matches('/').to_owned();
+        base.set_path(&path);
+        base.set_query(None);
+        base.set_fragment(None);
+        let masked = client::mask(&base);
+        Ok(Self { client: client::build(Duration::from_secs(30))?, base, masked, key: None })
+    }
+
+    /// Sends `key` as bearer token.
+    #[must_use]
+    pub fn with_key(self, key: impl Into<String>) -> Self {
+        Self { key: Some(key.into()), ..self }
+    }
+
+    /// Waits at most `timeout` for an answer.
+    pub fn with_timeout(self, timeout: Duration) -> Result<Self> {
+        Ok(Self { client: client::build(timeout)?, ..self })
+    }
+
+    /// The engine's address without credentials and without `/v1`.
+    pub fn url(&self) -> &str {
+        &self.masked
+    }
+
+    /// Where vLLM and the embedded engine serve their metrics, credentials of the base included.
+    pub fn metrics_url(&self) -> String {
+        self.at("/metrics").to_string()
+    }
+
+    /// Whether the engine serves.
+    pub async fn health(&self) -> Result<Health> {
+        let (status, _) = self.get("/health").await?;
+        Ok(match status {
+            status if status.is_success() => Health::Ready,
+            StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED => Health::Untold,
+            status => Health::NotReady { status: status.as_u16() },
+        })
+    }
+
+    /// The models served.
+    pub async fn models(&self) -> Result<Vec<ServedModel>> {
+        #[derive(Deserialize)]
+        struct List {
+            data: Vec<ServedModel>,
+        }
+        let (status, body) = self.get("/v1/models").await?;
+        if !status.is_success() {
+            let remedy = match status {
+                StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => "give its API key",
+                StatusCode::NOT_FOUND => "give the address before /v1",
+                _ => "look into the engine's log",
+            };
+            return Err(self.error(format!("/v1/models answered {status}; {remedy}")));
+        }
+        let list: List = serde_json::from_str(&body).map_err(|_| {
+            self.error("/v1/models is no list of models; is this an inference engine?".to_owned())
+        })?;
+        Ok(list.data)
+    }
+
+    /// What `/version` says; none where there is no such page.
+    pub async fn version(&self) -> Result<Option<EngineVersion>> {
+        let (status, body) = self.get("/version").await?;
+        Ok(if status.is_success() { serde_json::from_str(&body).ok() } else { None })
+    }
+
+    /// The metrics page as text; none where there is no such page.
+    pub async fn metrics_page(&self) -> Result<Option<String>> {
+        let (status, body) = self.get("/metrics").await?;
+        Ok(status.is_success().then_some(body))
+    }
+
+    /// What the engine is, for the manifest.
+    pub async fn info(&self) -> Result<EngineInfo> {
+        let models = self.models().await?;
+        let version = self.version().await?;
+        let first = models.first();
+        let owner = first.and_then(|model| model.owned_by.clone());
+        let told = version.as_ref().and_then(|version| version.engine.clone());
+        let simulated =
+            [&told, &owner].into_iter().any(|name| name.as_deref() == Some(SIMULATED_ENGINE));
+        let name = match told {
+            _ if simulated => Some(SIMULATED_ENGINE.to_owned()),
+            Some(told) => Some(told),
+            None => self.kind().await?.map(|kind| kind.as_str().to_owned()).or(owner),
+        };
+        Ok(EngineInfo {
+            url: self.masked.clone(),
+            name,
+            version: version.map(|version| version.version),
+            model: first.map(|model| model.id.clone()),
+            max_model_len: first.and_then(|model| model.max_model_len),
+            simulated,
+        })
+    }
+
+    /// The engine by its metrics page.
+    async fn kind(&self) -> Result<Option<EngineKind>> {
+        let page = self.metrics_page().await?;
+        Ok(page.and_then(|page| snapshot::detect(&page).ok()))
+    }
+
+    /// Tokens of a text or a conversation.
+    pub async fn tokenize(&self, model: &str, input: TokenizeInput<'_>) -> Result<Answer<Tokens>> {
+        let body = match input {
+            TokenizeInput::Text(text) => json!({"model": model, "prompt": text}),
+            TokenizeInput::Chat { messages, tools } => {
+                let mut body = json!({"model": model, "messages": messages});
+                if let Some(tools) = tools {
+                    body["tools"] = tools.clone();
+                }
+                body
+            }
+        };
+        let (status, body) = self.post("/tokenize", &body).await?;
+        self.answer(status, &body)
+    }
+
+    /// Empties the prefix cache. vLLM allows it only when started with `VLLM_SERVER_DEV_MODE=1`.
+    pub async fn reset_prefix_cache(&self) -> Result<Answer<()>> {
+        let (status, body) = self.send(self.request(Method::POST, "/reset_prefix_cache")).await?;
+        if !status.is_success() {
+            return Ok(Answer::Refused(Refusal::new(status, &body)));
+        }
+        // Newer versions say whether it worked: blocks in use cannot be dropped.
+        let said: Value = serde_json::from_str(&body).unwrap_or_default();
+        Ok(match said["success"].as_bool() {
+            Some(false) => Answer::Refused(Refusal::new(status, &body)),
+            _ => Answer::Given(()),
+        })
+    }
+
+    /// Which APIs the engine offers: by its own description where it has one, else by a request of one
+    /// output token to each.
+    pub async fn apis(&self, model: &str) -> Result<OfferedApis> {
+        let (status, body) = self.get("/openapi.json").await?;
+        let described = Some(body).filter(|_| status.is_success());
+        let described: Option<Value> = described.and_then(|body| serde_json::from_str(&body).ok());
+        if let Some(paths) = described.as_ref().and_then(|api| api["paths"].as_object()) {
+            return Ok(OfferedApis {
+                messages: paths.contains_key("/v1/messages"),
+                chat: paths.contains_key("/v1/chat/completions"),
+                completions: paths.contains_key("/v1/completions"),
+            });
+        }
+        let messages = json!([{"role": "user", "content": "Hi"}]);
+        let talk = json!({"model": model, "max_tokens": 1, "messages": messages});
+        Ok(OfferedApis {
+            messages: self.is_served("/v1/messages", &talk).await?,
+            chat: self.is_served("/v1/chat/completions", &talk).await?,
+            completions: self
+                .is_served(
+                    "/v1/completions",
+                    &json!({"model": model, "max_tokens": 1, "prompt": "Hi"}),
+                )
+                .await?,
+        })
+    }
+
+    async fn is_served(&self, path: &str, body: &Value) -> Result<bool> {
+        let (status, _) = self.post(path, body).await?;
+        Ok(!matches!(
+            status,
+            StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED | StatusCode::NOT_IMPLEMENTED
+        ))
+    }
+
+    /// Whether outputs can be made as long as recorded: asks for a short answer, forced to a length that
+    /// it would not have, and looks at the usage.
+    pub async fn probe_output_length(&self, api: Api, model: &str) -> Result<LengthForcing> {
+        let mut body = json!({
+            "model": model,
+            "max_tokens": PROBE_TOKENS,
+            "messages": [{"role": "user", "content": "Answer with one word: yes."}],
+        });
+        let unforced = body.clone();
+        body["min_tokens"] = json!(PROBE_TOKENS);
+        body["ignore_eos"] = json!(true);
+        let (status, reply) = self.post(api.path(), &body).await?;
+        if !status.is_success() {
+            return Ok(LengthForcing::Refused(Refusal::new(status, &reply)));
+        }
+        match output_tokens(&reply) {
+            None => return Ok(LengthForcing::Untold),
+            Some(PROBE_TOKENS) => {}
+            Some(given) => return Ok(LengthForcing::Ignored { asked: PROBE_TOKENS, given }),
+        }
+        // A model that talks on would reach the limit anyway: only the comparison shows the force.
+        let (status, reply) = self.post(api.path(), &unforced).await?;
+        Ok(match output_tokens(&reply) {
+            Some(given) if status.is_success() && given < PROBE_TOKENS => LengthForcing::Honoured,
+            _ => LengthForcing::Untold,
+        })
+    }
+
+    fn at(&self, path: &str) -> Url {
+        let mut url = self.base.clone();
+        url.set_path(&format!("{}{path}", self.base.path().trim_end_matches('/')));
+        url
+    }
+
+    fn request(&self, method: Method, path: &str) -> RequestBuilder {
+        let request = self.client.request(method, self.at(path));
+        match &self.key {
+            // Anthropic's API takes the key in a header of its own.
+            Some(key) => request.bearer_auth(key).header("x-api-key", key),
+            None => request,
+        }
+    }
+
+    async fn get(&self, path: &str) -> Result<(StatusCode, String)> {
+        self.send(self.request(Method::GET, path)).await
+    }
+
+    async fn post(&self, path: &str, body: &Value) -> Result<(StatusCode, String)> {
+        let request = self.request(Method::POST, path).header("anthropic-version", "2023-06-01");
+        self.send(request.json(body)).await
+    }
+
+    async fn send(&self, request: RequestBuilder) -> Result<(StatusCode, String)> {
+        let remedy = "start the engine or correct the address";
+        let response = request
+            .send()
+            .await
+            .map_err(|error| self.error(format!("{}; {remedy}", client::describe(error))))?;
+        let status = response.status();
+        let body = client::text(response)
+            .await
+            .map_err(|message| self.error(format!("{message}; {remedy}")))?;
+        Ok((status, body))
+    }
+
+    fn answer<T: serde::de::DeserializeOwned>(
+        &self,
+        status: StatusCode,
+        body: &str,
+    ) -> Result<Answer<T>> {
+        if !status.is_success() {
+            return Ok(Answer::Refused(Refusal::new(status, body)));
+        }
+        let given = serde_json::from_str(body).map_err(|error| {
+            self.error(format!("an answer of unknown form ({error}); is this an inference engine?"))
+        })?;
+        Ok(Answer::Given(given))
+    }
+
+    fn error(&self, message: String) -> Error {
+        Error::upstream(self.masked.clone(), message)
+    }
+}
+
+impl Refusal {
+    /// The message inside the JSON that engines answer with, else the text itself.
+    fn new(status: StatusCode, body: &str) -> Self {
+        let json: Value = serde_json::from_str(body).unwrap_or_default();
+        let told = [&json["error"]["message"], &json["message"], &json["detail"], &json["error"]]
+            .into_iter()
+            .find_map(Value::as_str);
+        let line = told.unwrap_or(body).split_whitespace().collect::<Vec<_>>().join(" ");
+        Self { status: status.as_u16(), message: line.chars().take(300).collect() }
+    }
+}
+
+/// Output tokens by the usage of a chat or messages reply.
+fn output_tokens(body: &str) -> Option<u64> {
+    let reply: Value = serde_json::from_str(body).ok()?;
+    let usage = &reply["usage"];
+    usage["completion_tokens"].as_u64().or_else(|| usage["output_tokens"].as_u64())
+}
