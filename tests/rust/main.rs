@@ -5,8 +5,8 @@
 
 mod capture;
 mod export;
+mod replay;
 mod synthesize;
 mod trace;
 mod transparency;
 mod wire;
-mod replay;

@@ -154,7 +154,11 @@ impl Running {
         Self::start_run(Run::open(&recorded)?, dir, config).await
     }
 
-    pub(super) async fn start_run(run: Run, dir: tempfile::TempDir, config: ReplayConfig) -> Result<Self> {
+    pub(super) async fn start_run(
+        run: Run,
+        dir: tempfile::TempDir,
+        config: ReplayConfig,
+    ) -> Result<Self> {
         let clock = Clock::start();
         let manifest = Manifest::new(RunKind::Replay, "replayed", &clock);
         let writer = RunWriter::create(&dir.path().join("replayed"), manifest)?;

@@ -5,7 +5,6 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use agentbench::clock::Clock;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -31,8 +30,6 @@ pub(super) struct Asked {
     pub(super) path: String,
     pub(super) head: String,
     pub(super) body: Value,
-    pub(super) arrived_ns: i64,
-    pub(super) answered_ns: Option<i64>,
 }
 
 type Answers = dyn Fn(&Value) -> Vec<Step> + Send + Sync;
@@ -70,11 +67,10 @@ impl Upstream {
         let task = tokio::spawn({
             let asked = Arc::clone(&asked);
             async move {
-                let clock = Clock::start();
                 while let Ok((stream, _)) = listener.accept().await {
                     let (asked, answers) = (Arc::clone(&asked), Arc::clone(&answers));
                     tokio::spawn(async move {
-                        let _ = serve(stream, clock, manners, &asked, &*answers).await;
+                        let _ = serve(stream, manners, &asked, &*answers).await;
                     });
                 }
             }
@@ -100,7 +96,6 @@ impl Drop for Upstream {
 
 async fn serve(
     mut stream: TcpStream,
-    clock: Clock,
     manners: Manners,
     asked: &Mutex<Vec<Asked>>,
     answers: &Answers,
@@ -116,20 +111,9 @@ async fn serve(
             stream.write_all(plain(&path, &body, manners).as_bytes()).await?;
             continue;
         }
-        let at = {
-            let mut asked = asked.lock().unwrap();
-            asked.push(Asked {
-                path: path.clone(),
-                head: head.clone(),
-                body: body.clone(),
-                arrived_ns: clock.now_ns(),
-                answered_ns: None,
-            });
-            asked.len() - 1
-        };
-        let whole = answer(&mut stream, &answers(&body)).await?;
-        asked.lock().unwrap()[at].answered_ns = Some(clock.now_ns());
-        if !whole {
+        let steps = answers(&body);
+        asked.lock().unwrap().push(Asked { path, head, body });
+        if !answer(&mut stream, &steps).await? {
             return Ok(());
         }
     }
@@ -140,7 +124,7 @@ async fn read_request(
     stream: &mut TcpStream,
     buffer: &mut Vec<u8>,
 ) -> std::io::Result<Option<(String, Vec<u8>)>> {
-    let mut piece = [0; 65536];
+    let mut piece = [0; 8192];
     loop {
         if let Some(end) = buffer.windows(4).position(|window| window == b"\r\n\r\n") {
             let head = String::from_utf8_lossy(&buffer[..end]).into_owned();
