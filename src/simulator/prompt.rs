@@ -328,7 +328,8 @@ mod tests {
     fn a_growing_conversation_extends_its_prompt() {
         let requests = turns();
         let read = |body| Conversation::from_messages(body).unwrap();
-        let replies = [("I will look.", "{\"command\":\"ls\",\"a\":1}"), ("<think>hm</think>", "{}")];
+        let replies =
+            [("I will look.", "{\"command\":\"ls\",\"a\":1}"), ("<think>hm</think>", "{}")];
         for (pair, (text, arguments)) in requests.windows(2).zip(replies) {
             let mut segments = read(&pair[0]).render(true);
             segments.push(Segment::Text(text.into()));
@@ -364,7 +365,10 @@ mod tests {
             check(body, position);
         }
         let mut body = turns().pop().unwrap();
-        body["messages"].as_array_mut().unwrap().push(json!({"role": "user", "content": "and now?"}));
+        body["messages"]
+            .as_array_mut()
+            .unwrap()
+            .push(json!({"role": "user", "content": "and now?"}));
         check(&body, 0);
     }
 
@@ -381,7 +385,8 @@ mod tests {
             json!({"messages": [{"role": "x", "content": "a"}]}),
             "a message's role must be user, assistant or system",
         );
-        let images = json!({"messages": [{"role": "user", "content": [{"type": "image", "n": 1}]}]});
+        let images =
+            json!({"messages": [{"role": "user", "content": [{"type": "image", "n": 1}]}]});
         let prompt = ids(&Conversation::from_messages(&images).unwrap(), false);
         let text = "{\"type\":\"image\",\"n\":1}";
         assert_eq!(prompt.len(), 1 + 2 + text.len().div_ceil(4) + 1);

@@ -57,11 +57,12 @@ impl Engine {
         let mut decoder = ReplyDecoder::new(api);
         let mut chunks = 0;
         let mut tokens = 0;
+        let mut largest = 0;
         for event in text.split_inclusive("\n\n") {
             let fed = decoder.feed(event.as_bytes());
             chunks += u64::from(fed.output_chunks);
             if let Some(so_far) = fed.completion_tokens_so_far {
-                assert!(so_far == tokens || so_far == tokens + 1 || fed.output_chunks == 0);
+                largest = largest.max(so_far - tokens);
                 tokens = so_far;
             }
         }
@@ -70,8 +71,10 @@ impl Engine {
         let words = reply.blocks.iter().all(|block| matches!(block, ReplyBlock::Text { .. }));
         if words {
             // A chunk for every token, but for the one that ends the turn.
-            let silent = u64::from(matches!(reply.stop_reason.as_deref(), Some("stop" | "end_turn")));
+            let silent =
+                u64::from(matches!(reply.stop_reason.as_deref(), Some("stop" | "end_turn")));
             assert_eq!(chunks + silent, reply.usage.completion_tokens.unwrap());
+            assert!(largest <= 1, "a chunk of {largest} tokens");
         }
         reply
     }
@@ -80,9 +83,9 @@ impl Engine {
     async fn metric(&self, name: &str) -> u64 {
         let page = self.get("/metrics").await;
         let series = page.lines().filter(|line| {
-            line.strip_prefix("vllm:").and_then(|it| it.strip_prefix(name)).is_some_and(|rest| {
-                rest.starts_with('{')
-            })
+            line.strip_prefix("vllm:")
+                .and_then(|it| it.strip_prefix(name))
+                .is_some_and(|rest| rest.starts_with('{'))
         });
         let values: Vec<f64> =
             series.map(|line| line.rsplit(' ').next().unwrap().parse().unwrap()).collect();
@@ -123,8 +126,8 @@ async fn usage_and_metrics_agree_exactly() {
             requests += 1;
         }
     }
-    // Three of the four long prompts: 829 tokens each, of which 51 blocks are found.
-    assert_eq!(cached, 3 * 51 * 16);
+    // Three of the four long prompts: 833 tokens each, of which 52 blocks are found.
+    assert_eq!(cached, 3 * 52 * 16);
     for (name, value) in [
         ("prompt_tokens_total", prompt),
         ("prompt_tokens_by_source_total", prompt),
@@ -273,8 +276,7 @@ async fn a_client_that_leaves_cancels_its_request() {
     body["ignore_eos"] = true.into();
     body["stream"] = true.into();
     let url = format!("{}/v1/chat/completions", engine.simulator.url());
-    let mut running =
-        must(engine.client.post(&url).body(body.to_string()).send()).await.unwrap();
+    let mut running = must(engine.client.post(&url).body(body.to_string()).send()).await.unwrap();
     must(running.chunk()).await.unwrap().unwrap();
     // The second one waits for the first, which holds the only place.
     body["stream"] = false.into();
@@ -340,9 +342,8 @@ async fn what_cannot_be_served_is_refused_in_the_apis_own_form() {
 #[tokio::test]
 async fn side_calls_tell_what_runs_and_count_as_the_engine_does() {
     let engine = Engine::start(config()).await;
-    let json = async |path: &str| -> Value {
-        serde_json::from_str(&engine.get(path).await).unwrap()
-    };
+    let json =
+        async |path: &str| -> Value { serde_json::from_str(&engine.get(path).await).unwrap() };
     assert_eq!(engine.get("/health").await, "");
     let version = json("/version").await;
     assert_eq!(version["version"], env!("CARGO_PKG_VERSION"));
@@ -362,7 +363,10 @@ async fn side_calls_tell_what_runs_and_count_as_the_engine_does() {
     assert_eq!(counted["input_tokens"], used);
     let (_, tokens) = engine.post("/tokenize", &body).await;
     let tokens: Value = serde_json::from_str(&tokens).unwrap();
-    assert_eq!((tokens["count"].as_u64(), tokens["max_model_len"].as_u64()), (Some(used), Some(262_144)));
+    assert_eq!(
+        (tokens["count"].as_u64(), tokens["max_model_len"].as_u64()),
+        (Some(used), Some(262_144))
+    );
     assert_eq!(tokens["tokens"].as_array().unwrap().len() as u64, used);
     let (_, text) = engine.post("/tokenize", &json!({"prompt": "abcdefghi"})).await;
     assert_eq!(serde_json::from_str::<Value>(&text).unwrap()["count"], 3);
@@ -411,8 +415,10 @@ async fn a_script_leads_an_agent_through_a_loop() {
                 ReplyBlock::ToolCall { id, name, arguments } => {
                     called.push((name.clone(), arguments.clone()));
                     let input: Value = serde_json::from_str(arguments).unwrap();
-                    content.push(json!({"type": "tool_use", "id": id, "name": name, "input": input}));
-                    results.push(json!({"type": "tool_result", "tool_use_id": id, "content": "ok"}));
+                    content
+                        .push(json!({"type": "tool_use", "id": id, "name": name, "input": input}));
+                    results
+                        .push(json!({"type": "tool_result", "tool_use_id": id, "content": "ok"}));
                 }
                 ReplyBlock::Reasoning { .. } => panic!("{block:?}"),
             }
@@ -427,10 +433,8 @@ async fn a_script_leads_an_agent_through_a_loop() {
         messages.push(json!({"role": "assistant", "content": content}));
         messages.push(json!({"role": "user", "content": results}));
     }
-    let arguments = [
-        r#"{"command":"ls -la","description":"List files"}"#,
-        r#"{"command":"cat app.py"}"#,
-    ];
+    let arguments =
+        [r#"{"command":"ls -la","description":"List files"}"#, r#"{"command":"cat app.py"}"#];
     assert_eq!(called, arguments.map(|it| ("Bash".to_owned(), it.to_owned())));
     engine.stop().await;
 }
