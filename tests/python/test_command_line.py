@@ -97,16 +97,18 @@ def test_replay_of_the_sample_with_nothing_more(empty: Path) -> None:
 
 
 def test_replay_exits_with_1_when_a_request_failed(captured: Captured, empty: Path) -> None:
-    """A model that the engine does not serve: every request is refused, and the run is written."""
+    """An engine whose context holds the first turn of each session alone refuses the others."""
     port = free_port()
-    with started("engine", "--port", str(port), "--speed", "instant") as engine:
+    with started("engine", "--port", str(port), "--speed", "instant", "--max-model-len", "120") as engine:
         wait_up(f"http://127.0.0.1:{port}/health", engine)
-        arguments = ["--url", f"http://127.0.0.1:{port}", "--model", "nobody", "--continue-on-error", "--out", "out"]
+        arguments = ["--url", f"http://127.0.0.1:{port}", "--agents", "2", "--continue-on-error", "--out", "out"]
         result = agentbench("replay", captured.path, *arguments, cwd=empty)
     assert result.returncode == 1, result.stdout + result.stderr
-    assert "5 requests failed" in result.stderr
-    assert "failed: 5 x" in result.stdout
-    assert set(package.Run.open(empty / "out").requests().to_polars()["status"]) == {"failed"}
+    assert "3 requests failed" in result.stderr
+    assert "failed: 3 x" in result.stdout
+    requests = package.Run.open(empty / "out").requests().to_polars()
+    assert sorted(requests["status"]) == ["failed", "failed", "failed", "ok", "ok"]
+    assert set(requests.filter(status="failed")["http_status"]) == {400}
 
 
 def test_capture_with_a_command(engine: package.SimulatedEngine, empty: Path) -> None:
