@@ -290,8 +290,8 @@ class Proxy(Handle):
     listen
         Where agents reach the proxy, as ``address:port``; port 0 picks a free one.
     metrics_url
-        The engine's metrics page; ``"auto"``, the default, is `upstream` with ``/metrics``, and goes without where there is none;
-        None polls nothing, and the manifest says so.
+        The engine's metrics page; ``"auto"``, the default, is `upstream` with ``/metrics``, and goes without where
+        there is none; None polls nothing, and the manifest says so.
     poll_interval_s
         Seconds between two polls.
     argv
