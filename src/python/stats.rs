@@ -39,7 +39,8 @@ pub(super) fn capturing<'py>(
         isl,
         osl,
     );
-    dict.set_item("rows_dropped", rows_dropped)?;
+    // What the observer could not take never became a row for the writer to drop.
+    dict.set_item("rows_dropped", rows_dropped + stats.turns_dropped)?;
     let latest: Vec<_> =
         stats.latest.iter().map(|turn| latest(py, turn)).collect::<PyResult<_>>()?;
     dict.set_item("latest", PyList::new(py, latest)?)?;

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import os
 import signal
+import string
 import sys
 import time
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.python.traffic import agentbench, converse, free_port, send, started, wait_up
 
 import agentbench as package
@@ -61,8 +64,18 @@ def test_durations(text: str, seconds: float) -> None:
     assert DURATION.convert(text, None, None) == pytest.approx(seconds)
 
 
+@given(st.integers(1, 10_000), st.sampled_from([("ms", 0.001), ("s", 1.0), ("m", 60.0), ("h", 3600.0)]))
+def test_any_number_of_any_unit_is_a_duration(number: int, unit: tuple[str, float]) -> None:
+    assert DURATION.convert(f"{number}{unit[0]}", None, None) == pytest.approx(number * unit[1])
+
+
+@given(st.text(string.ascii_letters + string.digits, min_size=8), st.sampled_from(["--api-key {}", "API_TOKEN={}"]))
+def test_no_secret_is_kept(secret: str, form: str) -> None:
+    assert all(secret not in word for word in masked_argv(form.format(secret).split()))
+
+
 @pytest.mark.parametrize(
-    ("given", "kept"),
+    ("typed", "kept"),
     [
         (["--api-key", "abc", "x"], ["--api-key", "***", "x"]),
         (["--api-key=abc"], ["--api-key=***"]),
@@ -75,8 +88,8 @@ def test_durations(text: str, seconds: float) -> None:
         (["replay", "results/mine", "--agents", "8"], ["replay", "results/mine", "--agents", "8"]),
     ],
 )
-def test_secrets_are_masked_in_the_kept_command_line(given: list[str], kept: list[str]) -> None:
-    assert masked_argv(given) == kept
+def test_secrets_are_masked_in_the_kept_command_line(typed: list[str], kept: list[str]) -> None:
+    assert masked_argv(typed) == kept
 
 
 def test_replay_of_the_sample_with_nothing_more(empty: Path) -> None:
