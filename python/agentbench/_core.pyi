@@ -229,7 +229,8 @@ class Run:
 class Handle:
     """A thing that runs in the background: started once, ended once.
 
-    Used with ``with`` or ``async with`` it starts on entry and ends on exit. Ctrl-C interrupts a call that
+    Used with ``with`` or ``async with`` it starts on entry and ends on exit; a handle that nobody holds any more
+    ends too. Ctrl-C interrupts a call that
     waits; the thing itself goes on, and can be waited for or stopped again.
     """
 

@@ -210,6 +210,7 @@ def test_kill_9_loses_no_turn_that_ended_a_second_before(empty: Path) -> None:
         assert process.returncode == -signal.SIGKILL
     run = package.Run.open(empty / "out")
     assert run.manifest["complete"] is False
+    assert run.manifest["partial"] is True
     turns = run.turns().to_polars().filter(session_id="one").sort("turn")
     assert [run.request_body(request_id) for request_id in turns["request_id"]] == before
     assert set(turns["outcome"]) == {"ok"}
