@@ -241,6 +241,21 @@ def test_synthesize_then_export(empty: Path) -> None:
     assert len(list((empty / "jsonl" / "runs").iterdir())) == 2
 
 
+def test_an_interrupted_synthesis_keeps_the_sessions_made(empty: Path) -> None:
+    with started("synthesize", "--profile", "small", "--sessions", "100000", "--out", "out", cwd=empty) as process:
+        while not (empty / "out" / "manifest.json").exists():
+            assert process.poll() is None, process.communicate()
+            time.sleep(0.05)
+        time.sleep(0.5)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert "interrupted; the sessions made until then are in out" in err
+    run = package.Run.open(empty / "out")
+    assert run.manifest["complete"] is True
+    assert 0 < run.manifest["counts"]["sessions"] < 100_000
+
+
 def test_doctor_tells_what_is_missing_and_how_to_get_it(empty: Path) -> None:
     result = agentbench("doctor", cwd=empty)
     assert result.returncode == 0, result.stderr
