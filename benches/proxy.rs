@@ -190,14 +190,16 @@ fn start_nginx(upstream: SocketAddr, dir: &Path) -> Option<Target> {
     std::fs::File::create(&file).unwrap().write_all(config.as_bytes()).unwrap();
     let process =
         Command::new(NGINX).arg("-c").arg(&file).arg("-p").arg(dir).stderr(Stdio::null()).spawn();
-    let process = process.unwrap();
+    let mut nginx = Target { name: "nginx", addr, process: process.unwrap() };
     for _ in 0..500 {
         if std::net::TcpStream::connect(addr).is_ok() {
-            return Some(Target { name: "nginx", addr, process });
+            return Some(nginx);
         }
         std::thread::sleep(Duration::from_millis(10));
     }
-    panic!("nginx does not listen on {addr}; see {dir_text}/error.log");
+    nginx.process.kill().unwrap();
+    nginx.process.wait().unwrap();
+    panic!("nginx did not listen on {addr} within 5 s");
 }
 
 async fn compare() {
