@@ -27,7 +27,7 @@ const STREAMS: usize = 200;
 const EVENTS: usize = 500;
 /// Requests of each target in one round of the latency parts, and rounds.
 const REQUESTS: usize = 300;
-const ROUNDS: usize = 5;
+const ROUNDS: usize = 11;
 /// Clients at once in the second latency part.
 const CLIENTS: usize = 16;
 
@@ -190,14 +190,16 @@ fn start_nginx(upstream: SocketAddr, dir: &Path) -> Option<Target> {
     std::fs::File::create(&file).unwrap().write_all(config.as_bytes()).unwrap();
     let process =
         Command::new(NGINX).arg("-c").arg(&file).arg("-p").arg(dir).stderr(Stdio::null()).spawn();
-    let process = process.unwrap();
+    let mut nginx = Target { name: "nginx", addr, process: process.unwrap() };
     for _ in 0..500 {
         if std::net::TcpStream::connect(addr).is_ok() {
-            return Some(Target { name: "nginx", addr, process });
+            return Some(nginx);
         }
         std::thread::sleep(Duration::from_millis(10));
     }
-    panic!("nginx does not listen on {addr}; see {dir_text}/error.log");
+    nginx.process.kill().unwrap();
+    nginx.process.wait().unwrap();
+    panic!("nginx did not listen on {addr} within 5 s");
 }
 
 async fn compare() {
@@ -216,20 +218,20 @@ async fn compare() {
     println!("\n{:<44} {:>10} {:>12} {:>10} {:>8}", "", "direct", "agentbench", "nginx", "ratio");
     for (what, times) in [("one client", &sequential), ("16 clients", &concurrent)] {
         for percent in [50, 99] {
-            let micros: Vec<f64> =
-                times.iter().map(|t| percentile(t, percent) as f64 / 1e3).collect();
+            let micros = medians(times, |round| percentile(round, percent) as f64 / 1e3);
             print_line(&format!("time to first byte p{percent}, {what} (us)"), &micros, None);
             let added: Vec<f64> = micros.iter().map(|us| us - micros[0]).collect();
             let ratio = added.get(2).map(|nginx| added[1] / nginx);
             print_line("  added", &added, ratio);
         }
     }
-    let rates: Vec<f64> = throughput.iter().map(|(rate, _)| *rate).collect();
+    let rates = medians(&throughput, |(rate, _)| *rate);
     let ratio = rates.get(2).map(|nginx| nginx / rates[1]);
     print_line(&format!("chunks/s at {STREAMS} streams"), &rates, ratio);
-    let cpu: Vec<f64> = throughput.iter().map(|(_, cpu)| *cpu).collect();
+    let cpu = medians(&throughput, |(_, cpu)| *cpu);
     let ratio = cpu.get(2).map(|nginx| cpu[1] / nginx);
     print_line("  processor time per chunk (us)", &cpu, ratio);
+    println!("medians of {ROUNDS} rounds in which the targets take turns");
     println!("ratio: agentbench to nginx, above 1 is slower; the goal is at most 1.5");
 
     for mut target in targets {
@@ -258,24 +260,36 @@ fn percentile(sorted: &[i64], percent: usize) -> i64 {
     sorted[(sorted.len() * percent / 100).min(sorted.len() - 1)]
 }
 
-/// Times to the first byte of the body, sorted, for each target; targets take turns in every round.
-async fn first_bytes(targets: &[Target], clients: usize) -> Vec<Vec<i64>> {
-    let mut times = vec![Vec::new(); targets.len()];
+/// Of each target, the median over its rounds of one figure of a round.
+fn medians<T>(targets: &[Vec<T>], figure: impl Fn(&T) -> f64) -> Vec<f64> {
+    let median = |rounds: &Vec<T>| {
+        let mut values: Vec<f64> = rounds.iter().map(&figure).collect();
+        values.sort_unstable_by(f64::total_cmp);
+        values[values.len() / 2]
+    };
+    targets.iter().map(median).collect()
+}
+
+/// Times to the first byte of the body, sorted, by target and round; targets take turns in every
+/// round.
+async fn first_bytes(targets: &[Target], clients: usize) -> Vec<Vec<Vec<i64>>> {
+    let mut rounds = vec![Vec::new(); targets.len()];
     for round in 0..=ROUNDS {
-        for (target, times) in targets.iter().zip(&mut times) {
+        for (target, rounds) in targets.iter().zip(&mut rounds) {
             let tasks: Vec<_> =
                 (0..clients).map(|_| tokio::spawn(ask(target.addr, REQUESTS / clients))).collect();
+            let mut times = Vec::new();
             for task in tasks {
-                let found = task.await.unwrap();
-                // The first round warms connections and caches up.
-                if round > 0 {
-                    times.extend(found);
-                }
+                times.extend(task.await.unwrap());
+            }
+            times.sort_unstable();
+            // The first round warms connections and caches up.
+            if round > 0 {
+                rounds.push(times);
             }
         }
     }
-    times.iter_mut().for_each(|times| times.sort_unstable());
-    times
+    rounds
 }
 
 /// Sends requests one after another over one connection.
@@ -301,12 +315,11 @@ async fn ask(addr: SocketAddr, requests: usize) -> Vec<i64> {
     times
 }
 
-/// Chunks per second and microseconds of the target's processor time per chunk; the best of the
-/// rounds, because a shared machine only ever slows.
-async fn throughput(targets: &[Target]) -> Vec<(f64, f64)> {
-    let mut best = vec![(0.0_f64, f64::INFINITY); targets.len()];
+/// Chunks per second and microseconds of the target's processor time per chunk, of each round.
+async fn throughput(targets: &[Target]) -> Vec<Vec<(f64, f64)>> {
+    let mut rounds = vec![Vec::new(); targets.len()];
     for _ in 0..ROUNDS {
-        for (target, best) in targets.iter().zip(&mut best) {
+        for (target, rounds) in targets.iter().zip(&mut rounds) {
             let clock = Clock::start();
             let cpu_before = target.cpu_seconds();
             let tasks: Vec<_> =
@@ -316,11 +329,10 @@ async fn throughput(targets: &[Target]) -> Vec<(f64, f64)> {
             }
             let chunks = (STREAMS * (EVENTS + 1)) as f64;
             let rate = chunks / (clock.run_ms() / 1e3);
-            let cpu_us = (target.cpu_seconds() - cpu_before) * 1e6 / chunks;
-            *best = (best.0.max(rate), best.1.min(cpu_us));
+            rounds.push((rate, (target.cpu_seconds() - cpu_before) * 1e6 / chunks));
         }
     }
-    best
+    rounds
 }
 
 async fn stream_once(addr: SocketAddr) {
