@@ -8,6 +8,7 @@ from typing import Any, Final, Self, final
 
 import pandas as pd
 import polars as pl
+from typing_extensions import disjoint_base
 
 from agentbench._types import (
     CaptureStats,
@@ -19,6 +20,35 @@ from agentbench._types import (
     SimulatorStats,
     TurnTotals,
 )
+
+__all__ = [
+    "APIS",
+    "PROFILES",
+    "SPEEDS",
+    "AgentbenchError",
+    "ConfigError",
+    "GpuError",
+    "Handle",
+    "Poller",
+    "Proxy",
+    "Replay",
+    "Run",
+    "SimulatedEngine",
+    "Table",
+    "TraceError",
+    "UpstreamError",
+    "__version__",
+    "build_profile",
+    "engine_info",
+    "engine_info_async",
+    "export_jsonl",
+    "export_jsonl_async",
+    "metrics_page",
+    "metrics_page_async",
+    "probe_gpus",
+    "synthesize",
+    "synthesize_async",
+]
 
 __version__: str
 build_profile: str
@@ -195,10 +225,12 @@ class Run:
             When no turn has that id.
         """
 
+@disjoint_base
 class Handle:
     """A thing that runs in the background: started once, ended once.
 
-    Used with ``with`` or ``async with`` it starts on entry and ends on exit. Ctrl-C interrupts a call that
+    Used with ``with`` or ``async with`` it starts on entry and ends on exit; a handle that nobody holds any more
+    ends too. Ctrl-C interrupts a call that
     waits; the thing itself goes on, and can be waited for or stopped again.
     """
 
@@ -259,8 +291,8 @@ class Proxy(Handle):
     listen
         Where agents reach the proxy, as ``address:port``; port 0 picks a free one.
     metrics_url
-        The engine's metrics page; ``"auto"`` is `upstream` with ``/metrics``, and goes without where there is none;
-        None polls nothing, and the manifest says so.
+        The engine's metrics page; ``"auto"``, the default, is `upstream` with ``/metrics``, and goes without where
+        there is none; None polls nothing, and the manifest says so.
     poll_interval_s
         Seconds between two polls.
     argv
@@ -280,7 +312,7 @@ class Proxy(Handle):
         *,
         out: str | PathLike[str],
         listen: str = "127.0.0.1:0",
-        metrics_url: str | None = "auto",
+        metrics_url: str | None = ...,
         poll_interval_s: float = 0.1,
         argv: Sequence[str] | None = None,
         settings: Mapping[str, Any] | None = None,
@@ -394,8 +426,8 @@ class Replay(Handle):
     include_utility
         Whether titles, summaries and quota checks are sent too.
     metrics_url
-        The engine's metrics page; ``"auto"`` is `url` with ``/metrics``, and goes without where there is none; None
-        polls nothing.
+        The engine's metrics page; ``"auto"``, the default, is `url` with ``/metrics``, and goes without where there
+        is none; None polls nothing.
     poll_interval_s
         Seconds between two polls.
     argv
@@ -419,7 +451,7 @@ class Replay(Handle):
         ramp_s: float | None = None,
         on_error: str = "stop-trajectory",
         include_utility: bool = False,
-        metrics_url: str | None = "auto",
+        metrics_url: str | None = ...,
         poll_interval_s: float = 0.1,
         argv: Sequence[str] | None = None,
         settings: Mapping[str, Any] | None = None,

@@ -49,8 +49,9 @@ class CaptureStats(TypedDict):
     """Figures of a capture at one moment.
 
     ``requests`` were received, ``active`` have not ended, ``turns`` became rows, ``side_requests`` passed without
-    one. ``isl`` and ``osl`` are tokens over all turns whose usage tells them. ``latest`` holds the last turns,
-    the newest last. ``engine`` is None when nothing is polled.
+    one. ``rows_dropped`` counts what the recording could not keep up with, whole turns included. ``isl`` and ``osl``
+    are tokens over all turns whose usage tells them. ``latest`` holds the last turns, the newest last. ``engine`` is
+    as last seen while it ran, None when nothing is polled.
     """
 
     requests: int

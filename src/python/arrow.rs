@@ -68,12 +68,12 @@ impl PyTable {
     }
 
     /// The table as a pandas data frame.
-    fn to_pandas<'py>(slf: Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+    fn to_pandas(slf: Bound<'_, Self>) -> PyResult<Bound<'_, PyAny>> {
         slf.py().import("agentbench._frames")?.call_method1("to_pandas", (slf,))
     }
 
     /// The table as a polars data frame.
-    fn to_polars<'py>(slf: Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+    fn to_polars(slf: Bound<'_, Self>) -> PyResult<Bound<'_, PyAny>> {
         slf.py().import("agentbench._frames")?.call_method1("to_polars", (slf,))
     }
 

@@ -40,7 +40,7 @@ impl PyHandle {
     }
 
     /// Starts it and returns it.
-    fn start<'py>(slf: Bound<'py, Self>) -> PyResult<Bound<'py, Self>> {
+    fn start(slf: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
         runtime::wait(slf.py(), Arc::clone(&slf.get().life).start())?;
         Ok(slf)
     }
@@ -71,7 +71,7 @@ impl PyHandle {
         runtime::awaitable(py, opened(Arc::clone(&self.life).wait()))
     }
 
-    fn __enter__<'py>(slf: Bound<'py, Self>) -> PyResult<Bound<'py, Self>> {
+    fn __enter__(slf: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
         if slf.get().life.is_started() { Ok(slf) } else { Self::start(slf) }
     }
 

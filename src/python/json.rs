@@ -35,10 +35,10 @@ pub(super) fn to_python<'py>(
 }
 
 /// An awaitable whose result is a serialisable value.
-pub(super) fn awaitable<'py, T: Serialize>(
-    py: Python<'py>,
+pub(super) fn awaitable<T: Serialize>(
+    py: Python<'_>,
     future: impl Future<Output = Result<T>> + Send + 'static,
-) -> PyResult<Bound<'py, PyAny>> {
+) -> PyResult<Bound<'_, PyAny>> {
     runtime::awaitable(py, async move { Json::of(&future.await?) })
 }
 

@@ -140,6 +140,17 @@ impl<H: Clone + Send + 'static> Life for Lifecycle<H> {
     }
 }
 
+/// A handle that nobody holds any more ends what it started; the end goes on by itself.
+impl<H> Drop for Lifecycle<H> {
+    fn drop(&mut self) {
+        if let Stage::Running { stop, .. } =
+            self.stage.get_mut().unwrap_or_else(PoisonError::into_inner)
+        {
+            stop.cancel();
+        }
+    }
+}
+
 /// The right to start; given back when the start fails or is given up.
 struct Claim<'a, H: Clone + Send + 'static> {
     lifecycle: &'a Lifecycle<H>,

@@ -21,7 +21,7 @@ use crate::recording::{CaptureRecording, CaptureRecordingConfig};
 /// The recording while it runs, its last figures afterwards.
 enum Recording {
     Running(Box<CaptureRecording>),
-    Ended(Figures),
+    Ended(Box<Figures>),
 }
 
 /// Figures of one moment.
@@ -51,18 +51,20 @@ impl View {
                 polling: recording.poll_stats(),
                 rows_dropped: recording.rows_dropped().0,
             },
-            Recording::Ended(figures) => figures.clone(),
+            Recording::Ended(figures) => (**figures).clone(),
         }
     }
 
     /// Keeps the figures and closes the recording, the first time.
     async fn finish(&self) -> Result<()> {
         let last = self.figures();
-        let recording = std::mem::replace(&mut *self.lock(), Recording::Ended(last.clone()));
+        let recording =
+            std::mem::replace(&mut *self.lock(), Recording::Ended(Box::new(last.clone())));
         if let Recording::Running(recording) = recording {
             let (manifest, capture) = recording.finish().await?;
             let rows_dropped = manifest.dropped.values().sum();
-            *self.lock() = Recording::Ended(Figures { capture, rows_dropped, ..last });
+            let figures = Figures { capture, rows_dropped, ..last };
+            *self.lock() = Recording::Ended(Box::new(figures));
         }
         Ok(())
     }

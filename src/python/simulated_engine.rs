@@ -64,7 +64,8 @@ impl PySimulatedEngine {
         tokenizer = None, seed = 0, kv_blocks = None, max_model_len = None, max_num_seqs = None,
         max_num_batched_tokens = None
     ))]
-    #[allow(clippy::too_many_arguments)] // keyword-only on the Python side
+    // Keyword-only on the Python side, where the names are what they are.
+    #[allow(clippy::too_many_arguments, clippy::similar_names)]
     fn new(
         host: &str,
         port: u16,

@@ -4,7 +4,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
 use crate::capture::{CaptureStats, LatestTurn};
-use crate::engine::PollStats;
+use crate::engine::{EngineKind, PollStats};
 use crate::simulator::SimulatorStats;
 
 /// Fields of a struct as a dict under their own names.
@@ -24,10 +24,23 @@ pub(super) fn capturing<'py>(
     polling: Option<&PollStats>,
 ) -> PyResult<Bound<'py, PyDict>> {
     let dict = dict!(
-        py, stats, requests, active, turns, side_requests, sessions, threads, bytes_up, bytes_down,
-        upstream_errors, client_cancelled, isl, osl,
+        py,
+        stats,
+        requests,
+        active,
+        turns,
+        side_requests,
+        sessions,
+        threads,
+        bytes_up,
+        bytes_down,
+        upstream_errors,
+        client_cancelled,
+        isl,
+        osl,
     );
-    dict.set_item("rows_dropped", rows_dropped)?;
+    // What the observer could not take never became a row for the writer to drop.
+    dict.set_item("rows_dropped", rows_dropped + stats.turns_dropped)?;
     let latest: Vec<_> =
         stats.latest.iter().map(|turn| latest(py, turn)).collect::<PyResult<_>>()?;
     dict.set_item("latest", PyList::new(py, latest)?)?;
@@ -45,11 +58,20 @@ fn latest<'py>(py: Python<'py>, turn: &LatestTurn) -> PyResult<Bound<'py, PyDict
 /// `PollerStats`.
 pub(super) fn polling<'py>(py: Python<'py>, stats: &PollStats) -> PyResult<Bound<'py, PyDict>> {
     let dict = dict!(
-        py, stats, ticks, missed, failed, completions, rows_dropped, lag_p99_ms, lag_max_ms,
-        cache_warning, last_error,
+        py,
+        stats,
+        ticks,
+        missed,
+        failed,
+        completions,
+        rows_dropped,
+        lag_p99_ms,
+        lag_max_ms,
+        cache_warning,
+        last_error,
     );
     dict.set_item("counter_resets", stats.resets)?;
-    dict.set_item("engine", stats.kind.map(|kind| kind.as_str()))?;
+    dict.set_item("engine", stats.kind.map(EngineKind::as_str))?;
     let lacks: Vec<_> = stats.lacks.iter().map(|quantity| quantity.as_str()).collect();
     dict.set_item("lacks", lacks)?;
     dict.set_item("running", stats.last.and_then(|last| last.running))?;
@@ -64,8 +86,16 @@ pub(super) fn simulating<'py>(
     stats: &SimulatorStats,
 ) -> PyResult<Bound<'py, PyDict>> {
     let dict = dict!(
-        py, stats, running, waiting, finished, aborted, prompt_tokens, cached_tokens,
-        generation_tokens, preemptions,
+        py,
+        stats,
+        running,
+        waiting,
+        finished,
+        aborted,
+        prompt_tokens,
+        cached_tokens,
+        generation_tokens,
+        preemptions,
     );
     dict.set_item("kv_cache_usage_pct", stats.kv_cache_usage * 100.0)?;
     Ok(dict)

@@ -106,8 +106,9 @@ impl Load {
         let agent = Agent { id, ..Agent::default() };
         let mut due_ns = start_ns;
         let mut invocation = 0;
-        while self.reached(due_ns, &self.halt).await
+        while self.reached(start_ns, &self.halt).await
             && let Some((index, session)) = self.take_trajectory()
+            && self.reached(due_ns, &self.halt).await
         {
             let trajectory = Trajectory::new(&self, &agent, invocation, index, session, due_ns);
             let answered = trajectory.play().await;

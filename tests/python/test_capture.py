@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -117,6 +119,20 @@ def test_a_handle_starts_once_and_ends_as_often_as_asked(engine: agentbench.Simu
     with pytest.raises(agentbench.ConfigError, match="started before"):
         proxy.start()
     assert proxy.stop().path == proxy.stop().path == proxy.wait().path == tmp_path / "run"
+
+
+def test_a_handle_that_nobody_holds_ends_what_it_started(engine: agentbench.SimulatedEngine, tmp_path: Path) -> None:
+    proxy = agentbench.Proxy(engine.url, out=tmp_path / "run").start()
+    converse(proxy.url, 1)
+    del proxy
+    gc.collect()
+    for _ in range(200):
+        if agentbench.Run.open(tmp_path / "run").manifest["complete"]:
+            break
+        time.sleep(0.05)
+    run = agentbench.Run.open(tmp_path / "run")
+    assert run.manifest["complete"] is True
+    assert len(run.turns()) == 1
 
 
 def test_capture_writes_below_results_by_default(engine: agentbench.SimulatedEngine, empty: Path) -> None:

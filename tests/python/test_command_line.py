@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import os
 import signal
+import string
 import sys
 import time
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.python.traffic import agentbench, converse, free_port, send, started, wait_up
 
 import agentbench as package
@@ -61,8 +64,18 @@ def test_durations(text: str, seconds: float) -> None:
     assert DURATION.convert(text, None, None) == pytest.approx(seconds)
 
 
+@given(st.integers(1, 10_000), st.sampled_from([("ms", 0.001), ("s", 1.0), ("m", 60.0), ("h", 3600.0)]))
+def test_any_number_of_any_unit_is_a_duration(number: int, unit: tuple[str, float]) -> None:
+    assert DURATION.convert(f"{number}{unit[0]}", None, None) == pytest.approx(number * unit[1])
+
+
+@given(st.text(string.ascii_letters + string.digits, min_size=8), st.sampled_from(["--api-key {}", "API_TOKEN={}"]))
+def test_no_secret_is_kept(secret: str, form: str) -> None:
+    assert all(secret not in word for word in masked_argv(form.format(secret).split()))
+
+
 @pytest.mark.parametrize(
-    ("given", "kept"),
+    ("typed", "kept"),
     [
         (["--api-key", "abc", "x"], ["--api-key", "***", "x"]),
         (["--api-key=abc"], ["--api-key=***"]),
@@ -75,8 +88,8 @@ def test_durations(text: str, seconds: float) -> None:
         (["replay", "results/mine", "--agents", "8"], ["replay", "results/mine", "--agents", "8"]),
     ],
 )
-def test_secrets_are_masked_in_the_kept_command_line(given: list[str], kept: list[str]) -> None:
-    assert masked_argv(given) == kept
+def test_secrets_are_masked_in_the_kept_command_line(typed: list[str], kept: list[str]) -> None:
+    assert masked_argv(typed) == kept
 
 
 def test_replay_of_the_sample_with_nothing_more(empty: Path) -> None:
@@ -97,16 +110,18 @@ def test_replay_of_the_sample_with_nothing_more(empty: Path) -> None:
 
 
 def test_replay_exits_with_1_when_a_request_failed(captured: Captured, empty: Path) -> None:
-    """A model that the engine does not serve: every request is refused, and the run is written."""
+    """An engine whose context holds the first turn of each session alone refuses the others."""
     port = free_port()
-    with started("engine", "--port", str(port), "--speed", "instant") as engine:
+    with started("engine", "--port", str(port), "--speed", "instant", "--max-model-len", "120") as engine:
         wait_up(f"http://127.0.0.1:{port}/health", engine)
-        arguments = ["--url", f"http://127.0.0.1:{port}", "--model", "nobody", "--continue-on-error", "--out", "out"]
+        arguments = ["--url", f"http://127.0.0.1:{port}", "--agents", "2", "--continue-on-error", "--out", "out"]
         result = agentbench("replay", captured.path, *arguments, cwd=empty)
     assert result.returncode == 1, result.stdout + result.stderr
-    assert "5 requests failed" in result.stderr
-    assert "failed: 5 x" in result.stdout
-    assert set(package.Run.open(empty / "out").requests().to_polars()["status"]) == {"failed"}
+    assert "3 requests failed" in result.stderr
+    assert "failed: 3 x" in result.stdout
+    requests = package.Run.open(empty / "out").requests().to_polars()
+    assert sorted(requests["status"]) == ["failed", "failed", "failed", "ok", "ok"]
+    assert set(requests.filter(status="failed")["http_status"]) == {400}
 
 
 def test_capture_with_a_command(engine: package.SimulatedEngine, empty: Path) -> None:
@@ -195,6 +210,7 @@ def test_kill_9_loses_no_turn_that_ended_a_second_before(empty: Path) -> None:
         assert process.returncode == -signal.SIGKILL
     run = package.Run.open(empty / "out")
     assert run.manifest["complete"] is False
+    assert run.manifest["partial"] is True
     turns = run.turns().to_polars().filter(session_id="one").sort("turn")
     assert [run.request_body(request_id) for request_id in turns["request_id"]] == before
     assert set(turns["outcome"]) == {"ok"}
@@ -223,6 +239,21 @@ def test_synthesize_then_export(empty: Path) -> None:
     exported = agentbench("export", "trace", "--format", "jsonl", "--out", "jsonl", "--no-prompts", cwd=empty)
     assert exported.returncode == 0, exported.stderr
     assert len(list((empty / "jsonl" / "runs").iterdir())) == 2
+
+
+def test_an_interrupted_synthesis_keeps_the_sessions_made(empty: Path) -> None:
+    with started("synthesize", "--profile", "small", "--sessions", "100000", "--out", "out", cwd=empty) as process:
+        while not (empty / "out" / "manifest.json").exists():
+            assert process.poll() is None, process.communicate()
+            time.sleep(0.05)
+        time.sleep(0.5)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert "interrupted; the sessions made until then are in out" in err
+    run = package.Run.open(empty / "out")
+    assert run.manifest["complete"] is True
+    assert 0 < run.manifest["counts"]["sessions"] < 100_000
 
 
 def test_doctor_tells_what_is_missing_and_how_to_get_it(empty: Path) -> None:

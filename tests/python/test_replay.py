@@ -157,4 +157,4 @@ def test_export_writes_the_seeds_layout(captured: Captured, tmp_path: Path) -> N
     assert 5 in counts.values()
     agentbench.export_jsonl(run, out=tmp_path / "short", prompts=False)
     for file in (tmp_path / "short" / "runs").glob("*/turn_traces.jsonl"):
-        assert all("isl_text" not in json.loads(line) for line in file.read_text().splitlines())
+        assert all(json.loads(line)["isl_text"] is None for line in file.read_text().splitlines())

@@ -75,7 +75,9 @@ def test_totals_are_those_of_the_table(captured: Captured) -> None:
 def test_the_manifest_tells_what_ran(captured: Captured) -> None:
     run = agentbench.Run.open(captured.path)
     assert run.path == captured.path
-    assert run.manifest == json.loads((captured.path / "manifest.json").read_text())
+    written = json.loads((captured.path / "manifest.json").read_text())
+    assert run.manifest | {"ended": None} == written | {"ended": None}
+    assert run.manifest["ended"] == pytest.approx(written["ended"])
     assert run.manifest["kind"] == "capture"
     assert run.manifest["complete"] is True
     assert run.manifest["engine"]["simulated"] is True

@@ -117,7 +117,7 @@ def make_weights(vocab: int, edges: list[tuple[int, int, float]]) -> dict[str, t
 
 def configs(vocab: int, end: int) -> dict[str, dict[str, object]]:
     """The JSON files beside the weights, by name."""
-    model = {
+    model: dict[str, object] = {
         "architectures": ["Qwen3ForCausalLM"],
         "model_type": "qwen3",
         "vocab_size": vocab,
@@ -137,7 +137,7 @@ def configs(vocab: int, end: int) -> dict[str, dict[str, object]]:
         "torch_dtype": "bfloat16",
         "eos_token_id": end,
     }
-    tokenizer = {
+    tokenizer: dict[str, object] = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "eos_token": "<|im_end|>",
         "pad_token": "<|endoftext|>",
@@ -145,7 +145,7 @@ def configs(vocab: int, end: int) -> dict[str, dict[str, object]]:
         "chat_template": CHAT_TEMPLATE,
         "clean_up_tokenization_spaces": False,
     }
-    generation = {"eos_token_id": end, "pad_token_id": 0, "do_sample": True}
+    generation: dict[str, object] = {"eos_token_id": end, "pad_token_id": 0, "do_sample": True}
     return {"config": model, "tokenizer_config": tokenizer, "generation_config": generation}
 
 

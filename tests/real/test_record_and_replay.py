@@ -178,7 +178,7 @@ def test_tool_calls_are_the_agents_own(capture: Capture) -> None:
 def test_request_bodies_are_rebuilt(capture: Capture) -> None:
     run = agentbench.Run.open(capture.run)
     for turn in frame(run, "turns").itertuples():
-        body = json.loads(run.request_body(turn.request_id))
+        body = json.loads(run.request_body(str(turn.request_id)))
         assert body["model"] == MODEL_NAME
         assert len(body["messages"]) == turn.n_messages
         assert len(body["tools"]) == turn.n_tools

@@ -5,6 +5,8 @@
 
 mod capture;
 mod export;
+mod replay;
+mod simulator;
 mod synthesize;
 mod trace;
 mod transparency;

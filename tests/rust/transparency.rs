@@ -203,6 +203,45 @@ async fn connections_are_kept_on_both_sides() {
 }
 
 #[tokio::test]
+async fn a_kept_connection_that_the_engine_closed_does_no_harm() {
+    let setup = Setup::start().await;
+    let mut client = setup.client().await;
+    for index in 0..3 {
+        client.post(&format!("/v1/call/{index}"), "", b"x").await;
+        let mut engine = setup.engine().await;
+        engine.read_message().await;
+        engine.answer("200 OK", "", b"y").await;
+        assert_eq!(client.read_message().await.1, b"y");
+        // Closed while it is idle: the next request must come over another one.
+        drop(engine);
+    }
+    assert_eq!(setup.finish().await.stats.upstream_errors, 0);
+}
+
+#[tokio::test]
+async fn a_client_that_uploads_before_it_reads_is_not_stuck() {
+    let setup = Setup::start().await;
+    let mut client = setup.client().await;
+    let megabytes = vec![b'z'; 16 << 20];
+    let length = megabytes.len();
+    client.send(format!("POST /both HTTP/1.1\r\nContent-Length: {length}\r\n\r\n")).await;
+    let mut engine = setup.engine().await;
+    engine.read_head().await;
+    // More than all buffers on the way hold, while the client reads none of it.
+    let down = megabytes.clone();
+    let (mut up, mut answer) = engine.split();
+    let answering = tokio::spawn(async move {
+        answer.answer("200 OK", "", &down).await;
+        answer
+    });
+    let received = tokio::spawn(async move { up.read_exact(length).await });
+    client.send(&megabytes).await;
+    assert!(must(received).await.unwrap() == megabytes, "the upload arrived changed");
+    assert!(client.read_message().await.1 == megabytes, "the answer arrived changed");
+    must(answering).await.unwrap();
+}
+
+#[tokio::test]
 async fn an_expecting_client_is_told_to_continue() {
     let setup = Setup::start().await;
     let mut client = setup.client().await;

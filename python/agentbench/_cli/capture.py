@@ -159,17 +159,17 @@ def _drawn(stats: CaptureStats) -> Table:
 
 
 def _report(proxy: Proxy, run: Run, ending: Ending) -> int:
-    totals = run.totals()
+    totals, stats = run.totals(), proxy.stats()
     if ending.exit_status:
         print_warning(f"the command ended with exit status {ending.exit_status}")
     if totals["turns"]:
-        results().print(_totals_table(run))
+        results().print(_totals_table(run, stats))
     results().print(f"run directory: {run.path}", soft_wrap=True, markup=False)
     if ending.interrupted:
         print_error(f"interrupted; what came until then is in {run.path}")
         return INTERRUPTED
     if not totals["turns"]:
-        side = proxy.stats()["side_requests"]
+        side = stats["side_requests"]
         seen = f"{side} requests passed that are no turns" if side else "no request came"
         print_error(f"nothing was captured: {seen}; point the agent's base URL at the proxy")
         return NOTHING_CAPTURED
@@ -177,8 +177,8 @@ def _report(proxy: Proxy, run: Run, ending: Ending) -> int:
     return 0
 
 
-def _totals_table(run: Run) -> Table:
-    totals, manifest = run.totals(), run.manifest
+def _totals_table(run: Run, stats: CaptureStats) -> Table:
+    totals = run.totals()
     known, cached = totals["isl_with_cached"], totals["isl_cached"]
     share = cached / known if known and cached is not None else None
     table = Table(box=None, pad_edge=False, show_header=False)
@@ -192,6 +192,6 @@ def _totals_table(run: Run) -> Table:
     table.add_row("  served from cache", f"{count(cached)}  ({percent(share)})")
     table.add_row("OSL (output tokens)", count(totals["osl"]))
     table.add_row("tool time", seconds(totals["tool_exec_ms"]))
-    table.add_row("tool calls", count(manifest["rows"].get("tool_calls", 0)))
-    table.add_row("rows dropped", count(sum(manifest["dropped"].values())))
+    table.add_row("tool calls", count(len(run.tool_calls())))
+    table.add_row("rows dropped", count(stats["rows_dropped"]))
     return table

@@ -169,5 +169,10 @@ def _report(run: Run, *, interrupted: bool) -> int:
     if summary is not None and summary["requests"]["failed"]:
         print_error(f"{summary['requests']['failed']} requests failed; see requests.parquet in {run.path}")
         return FAILED
-    print_next([f"agentbench export {run.path} --format jsonl --out OUT", f"agentbench replay --agents 8 {run.path}"])
+    print_next(
+        [
+            f"python -c \"import agentbench; print(agentbench.Run.open('{run.path}').requests().to_pandas())\"",
+            "agentbench capture --upstream URL -- claude -p TASK",
+        ]
+    )
     return 0

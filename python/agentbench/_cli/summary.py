@@ -69,14 +69,7 @@ def _headline(summary: dict[str, Any]) -> Text:
 
 
 def _flags(summary: dict[str, Any]) -> list[Text]:
-    labels = summary["labels"]
-    flags = list(summary["notes"])
-    if labels["converted"]:
-        routes = [f"{route['recorded']} as {route['sent']}" for route in summary["settings"]["routes"]]
-        flags.append(f"requests were converted from the API they were recorded in: {', '.join(routes)}")
-    if labels["output_length"] != "honoured":
-        flags.append(f"output lengths are not pinned: the engine's answer to the probe was {labels['output_length']}")
-    return [Text(f"! {flag}", style="yellow") for flag in flags]
+    return [Text(f"! {note}", style="yellow") for note in summary["notes"]]
 
 
 def _counts(summary: dict[str, Any]) -> Text:

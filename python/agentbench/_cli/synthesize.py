@@ -8,7 +8,10 @@ import click
 
 from agentbench import PROFILES, synthesize
 
-from .console import print_next, results
+from .argv import masked_argv
+from .console import print_error, print_next, results
+
+INTERRUPTED = 130
 
 
 @click.command("synthesize")
@@ -18,13 +21,17 @@ from .console import print_next, results
     "--profile", type=click.Choice(PROFILES), default=PROFILES[0], show_default=True, help="Whose statistics."
 )
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="The same seed, the same run.")
-def command(out: Path, sessions: int, profile: str, seed: int) -> None:
+def command(out: Path, sessions: int, profile: str, seed: int) -> int:
     """Make up a run directory whose sessions follow published statistics of coding agents.
 
     Context growth, append and output sizes, tool waits, subagents and compaction are drawn; text is made up
     and no agent or engine was involved. The manifest says so.
     """
-    run = synthesize(out, sessions=sessions, profile=profile, seed=seed)
+    try:
+        run = synthesize(out, sessions=sessions, profile=profile, seed=seed, argv=masked_argv())
+    except KeyboardInterrupt:
+        print_error(f"interrupted; the sessions made until then are in {out}")
+        return INTERRUPTED
     rows = run.manifest["rows"]
     results().print(
         f"synthetic: {sessions} sessions, {rows.get('turn_traces', 0):,} turns,"
@@ -32,3 +39,4 @@ def command(out: Path, sessions: int, profile: str, seed: int) -> None:
         soft_wrap=True,
     )
     print_next([f"agentbench replay {out}"])
+    return 0

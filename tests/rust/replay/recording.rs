@@ -15,7 +15,7 @@ use agentbench::trace::{Manifest, Run, RunKind, RunWriter};
 use serde_json::{Value, json};
 
 /// A turn: `thread turn start..end` in seconds, then `parent=`, `wait=`, `osl=`, `isl=`, `session=`.
-pub fn write_recording(dir: &std::path::Path, api: Api, turns: &[&str]) {
+pub(super) fn write_recording(dir: &std::path::Path, api: Api, turns: &[&str]) {
     let clock = Clock::start();
     let writer =
         RunWriter::create(dir, Manifest::new(RunKind::Capture, "recorded", &clock)).unwrap();
@@ -100,11 +100,11 @@ fn body(api: Api, messages: &[Value]) -> String {
 }
 
 /// The last message of a request: `<session> <thread><turn>`.
-pub fn label(body: &Value) -> String {
+pub(super) fn label(body: &Value) -> String {
     body["messages"].as_array().unwrap().last().unwrap()["content"].as_str().unwrap().to_owned()
 }
 
-pub fn config(url: String) -> ReplayConfig {
+pub(super) fn config(url: String) -> ReplayConfig {
     ReplayConfig {
         url,
         api_key: None,
@@ -120,16 +120,16 @@ pub fn config(url: String) -> ReplayConfig {
 }
 
 /// A replay that has ended, read back from its run directory.
-pub struct Replayed {
-    pub outcome: ReplayOutcome,
-    pub requests: Vec<RequestRow>,
-    pub trajectories: Vec<TrajectoryRow>,
-    pub summary: Summary,
+pub(super) struct Replayed {
+    pub(super) outcome: ReplayOutcome,
+    pub(super) requests: Vec<RequestRow>,
+    pub(super) trajectories: Vec<TrajectoryRow>,
+    pub(super) summary: Summary,
 }
 
 impl Replayed {
     /// The row of a recorded request, which must have been sent once.
-    pub fn row(&self, source_request_id: &str) -> &RequestRow {
+    pub(super) fn row(&self, source_request_id: &str) -> &RequestRow {
         let mut rows =
             self.requests.iter().filter(|row| row.source_request_id == source_request_id);
         let row = rows.next().unwrap_or_else(|| panic!("{source_request_id} was not sent"));
@@ -139,22 +139,26 @@ impl Replayed {
 }
 
 /// A replay that runs, and what it writes to.
-pub struct Running {
-    pub handle: ReplayHandle,
-    pub shutdown: Shutdown,
+pub(super) struct Running {
+    pub(super) handle: ReplayHandle,
+    pub(super) shutdown: Shutdown,
     writer: RunWriter,
     dir: tempfile::TempDir,
 }
 
 impl Running {
-    pub async fn start(api: Api, turns: &[&str], config: ReplayConfig) -> Result<Self> {
+    pub(super) async fn start(api: Api, turns: &[&str], config: ReplayConfig) -> Result<Self> {
         let dir = tempfile::tempdir().unwrap();
         let recorded = dir.path().join("recorded");
         write_recording(&recorded, api, turns);
         Self::start_run(Run::open(&recorded)?, dir, config).await
     }
 
-    pub async fn start_run(run: Run, dir: tempfile::TempDir, config: ReplayConfig) -> Result<Self> {
+    pub(super) async fn start_run(
+        run: Run,
+        dir: tempfile::TempDir,
+        config: ReplayConfig,
+    ) -> Result<Self> {
         let clock = Clock::start();
         let manifest = Manifest::new(RunKind::Replay, "replayed", &clock);
         let writer = RunWriter::create(&dir.path().join("replayed"), manifest)?;
@@ -164,7 +168,7 @@ impl Running {
         Ok(Self { handle, shutdown, writer, dir })
     }
 
-    pub async fn wait(self) -> Replayed {
+    pub(super) async fn wait(self) -> Replayed {
         let outcome = self.handle.wait().await.unwrap();
         let settings = serde_json::to_value(&outcome.settings).unwrap();
         self.writer
@@ -182,6 +186,6 @@ impl Running {
 }
 
 /// A recording replayed to its end.
-pub async fn replay(api: Api, turns: &[&str], config: ReplayConfig) -> Replayed {
+pub(super) async fn replay(api: Api, turns: &[&str], config: ReplayConfig) -> Replayed {
     Running::start(api, turns, config).await.unwrap().wait().await
 }

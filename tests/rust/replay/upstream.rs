@@ -5,14 +5,13 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use agentbench::clock::Clock;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 /// One step of an answer.
 #[derive(Debug, Clone)]
-pub enum Step {
+pub(super) enum Step {
     /// Waits.
     Wait(u64),
     /// Sends bytes in one piece.
@@ -27,29 +26,27 @@ pub enum Step {
 
 /// One streamed request as it arrived.
 #[derive(Debug, Clone)]
-pub struct Asked {
-    pub path: String,
-    pub head: String,
-    pub body: Value,
-    pub arrived_ns: i64,
-    pub answered_ns: Option<i64>,
+pub(super) struct Asked {
+    pub(super) path: String,
+    pub(super) head: String,
+    pub(super) body: Value,
 }
 
 type Answers = dyn Fn(&Value) -> Vec<Step> + Send + Sync;
 
-pub struct Upstream {
-    pub addr: SocketAddr,
+pub(super) struct Upstream {
+    pub(super) addr: SocketAddr,
     asked: Arc<Mutex<Vec<Asked>>>,
     task: tokio::task::JoinHandle<()>,
 }
 
 /// What the engine is like, beside its answers.
 #[derive(Clone, Copy)]
-pub struct Manners {
-    pub messages: bool,
-    pub chat: bool,
+pub(super) struct Manners {
+    pub(super) messages: bool,
+    pub(super) chat: bool,
     /// Output lengths are pinned on this path.
-    pub pins: fn(&str) -> bool,
+    pub(super) pins: fn(&str) -> bool,
 }
 
 impl Default for Manners {
@@ -59,7 +56,7 @@ impl Default for Manners {
 }
 
 impl Upstream {
-    pub async fn start(
+    pub(super) async fn start(
         manners: Manners,
         answers: impl Fn(&Value) -> Vec<Step> + Send + Sync + 'static,
     ) -> Self {
@@ -70,11 +67,10 @@ impl Upstream {
         let task = tokio::spawn({
             let asked = Arc::clone(&asked);
             async move {
-                let clock = Clock::start();
                 while let Ok((stream, _)) = listener.accept().await {
                     let (asked, answers) = (Arc::clone(&asked), Arc::clone(&answers));
                     tokio::spawn(async move {
-                        let _ = serve(stream, clock, manners, &asked, &*answers).await;
+                        let _ = serve(stream, manners, &asked, &*answers).await;
                     });
                 }
             }
@@ -82,12 +78,12 @@ impl Upstream {
         Self { addr, asked, task }
     }
 
-    pub fn url(&self) -> String {
+    pub(super) fn url(&self) -> String {
         format!("http://{}", self.addr)
     }
 
     /// The recorded requests as they arrived, without what is asked of the engine before a run.
-    pub fn asked(&self) -> Vec<Asked> {
+    pub(super) fn asked(&self) -> Vec<Asked> {
         self.asked.lock().unwrap().clone()
     }
 }
@@ -100,7 +96,6 @@ impl Drop for Upstream {
 
 async fn serve(
     mut stream: TcpStream,
-    clock: Clock,
     manners: Manners,
     asked: &Mutex<Vec<Asked>>,
     answers: &Answers,
@@ -116,20 +111,9 @@ async fn serve(
             stream.write_all(plain(&path, &body, manners).as_bytes()).await?;
             continue;
         }
-        let at = {
-            let mut asked = asked.lock().unwrap();
-            asked.push(Asked {
-                path: path.clone(),
-                head: head.clone(),
-                body: body.clone(),
-                arrived_ns: clock.now_ns(),
-                answered_ns: None,
-            });
-            asked.len() - 1
-        };
-        let whole = answer(&mut stream, &answers(&body)).await?;
-        asked.lock().unwrap()[at].answered_ns = Some(clock.now_ns());
-        if !whole {
+        let steps = answers(&body);
+        asked.lock().unwrap().push(Asked { path, head, body });
+        if !answer(&mut stream, &steps).await? {
             return Ok(());
         }
     }
@@ -140,7 +124,7 @@ async fn read_request(
     stream: &mut TcpStream,
     buffer: &mut Vec<u8>,
 ) -> std::io::Result<Option<(String, Vec<u8>)>> {
-    let mut piece = [0; 65536];
+    let mut piece = [0; 8192];
     loop {
         if let Some(end) = buffer.windows(4).position(|window| window == b"\r\n\r\n") {
             let head = String::from_utf8_lossy(&buffer[..end]).into_owned();
@@ -225,12 +209,12 @@ fn plain(path: &str, body: &Value, manners: Manners) -> String {
 }
 
 /// A chat event with text, and the running usage where it is given.
-pub fn chat_text(text: &str, tokens: Option<u64>) -> String {
+pub(super) fn chat_text(text: &str, tokens: Option<u64>) -> String {
     chat_delta(&json!({"content": text}), tokens)
 }
 
 /// A chat event.
-pub fn chat_delta(delta: &Value, tokens: Option<u64>) -> String {
+pub(super) fn chat_delta(delta: &Value, tokens: Option<u64>) -> String {
     let mut event = json!({"object": "chat.completion.chunk",
         "choices": [{"index": 0, "delta": delta, "finish_reason": null}]});
     if let Some(tokens) = tokens {
@@ -240,7 +224,7 @@ pub fn chat_delta(delta: &Value, tokens: Option<u64>) -> String {
 }
 
 /// The last events of a chat stream: the reason, usage alone, the mark.
-pub fn chat_end(tokens: u64) -> String {
+pub(super) fn chat_end(tokens: u64) -> String {
     let reason = json!({"choices": [{"index": 0, "delta": {}, "finish_reason": "length"}]});
     let usage = json!({"choices": [], "usage": usage(tokens)});
     format!("data: {reason}\n\ndata: {usage}\n\ndata: [DONE]\n\n")
@@ -252,7 +236,7 @@ fn usage(tokens: u64) -> Value {
 }
 
 /// A whole Messages stream of as many chunks of one token each, with a wait before each.
-pub fn messages_stream(chunks: u64, wait_ms: u64) -> Vec<Step> {
+pub(super) fn messages_stream(chunks: u64, wait_ms: u64) -> Vec<Step> {
     let event = |name: &str, data: &Value| Step::Send(format!("event: {name}\ndata: {data}\n\n"));
     let mut steps = vec![
         event(
