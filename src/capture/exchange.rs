@@ -4,7 +4,7 @@
 //! This runs on the byte path: it copies and counts. What the bytes mean is `observe`'s to find out,
 //! on its own thread.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, TrySendError};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -129,6 +129,8 @@ pub(super) struct Exchange {
     pub(super) failure: Option<Failure>,
     /// The last part of it was dropped.
     pub(super) gone_ns: i64,
+    /// It was open when the capture stopped waiting for its end.
+    pub(super) was_cut: bool,
 }
 
 impl Exchange {
@@ -165,6 +167,7 @@ impl Drop for Recording {
         let exchange = self.exchange.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(mut exchange) = exchange {
             exchange.gone_ns = self.clock.now_ns();
+            exchange.was_cut = self.queue.is_cutting.load(Ordering::Relaxed);
             self.queue.offer(exchange);
         }
     }
@@ -242,6 +245,7 @@ pub(super) struct Queue {
     sender: SyncSender<Message>,
     held_bytes: AtomicU64,
     limit_bytes: u64,
+    is_cutting: AtomicBool,
     counters: Arc<Counters>,
 }
 
@@ -251,7 +255,13 @@ impl Queue {
         limit_bytes: u64,
         counters: Arc<Counters>,
     ) -> Self {
-        Self { sender, held_bytes: AtomicU64::new(0), limit_bytes, counters }
+        Self {
+            sender,
+            held_bytes: AtomicU64::new(0),
+            limit_bytes,
+            is_cutting: AtomicBool::new(false),
+            counters,
+        }
     }
 
     /// Queues an exchange, or drops it where there is no room and counts the loss.
@@ -275,6 +285,11 @@ impl Queue {
     /// The observer is through with an exchange of this size.
     pub(super) fn done(&self, size: u64) {
         self.held_bytes.fetch_sub(size, Ordering::Relaxed);
+    }
+
+    /// What ends from here on did not end by itself.
+    pub(super) fn cut(&self) {
+        self.is_cutting.store(true, Ordering::Relaxed);
     }
 
     /// Tells the observer to end once it has seen all that was queued before. Waits for room.
@@ -344,6 +359,7 @@ mod tests {
             response: None,
             failure: None,
             gone_ns: 0,
+            was_cut: false,
         })
     }
 

@@ -96,6 +96,7 @@ impl Forwarder {
             response: None,
             failure: None,
             gone_ns: arrived_ns,
+            was_cut: false,
         };
         Recording::start(exchange, Arc::clone(&self.queue), self.clock)
     }

@@ -156,6 +156,7 @@ impl CaptureHandle {
         self.shutdown.cancel();
         if !self.shutdown.drained().await {
             tracing::warn!("open requests are cut: the drain time is over");
+            self.queue.cut();
             self.abort.cancel();
             self.shutdown.tracker().wait().await;
         }

@@ -12,6 +12,8 @@ use crate::trace::record::Outcome;
 /// So much of an error body that is not of the API's form goes into the row.
 const ERROR_TEXT_CHARS: usize = 300;
 
+const CUT: &str = "the capture was stopped before the end";
+
 /// A response as the rows need it.
 #[derive(Debug, Default)]
 pub(super) struct Response {
@@ -63,7 +65,7 @@ pub(super) fn read_response(exchange: &mut Exchange, limit_bytes: u64) -> Respon
         // The head never reached a client that had gone.
         None => End::Cancelled,
     };
-    response.conclude(&head, end);
+    response.conclude(&head, end, exchange.was_cut);
     response
 }
 
@@ -76,6 +78,12 @@ fn no_response(exchange: &mut Exchange) -> Response {
             outcome: Outcome::UpstreamError,
             error: Some(failure.message),
             ended_ns: failure.at_ns,
+            ..Response::default()
+        },
+        None if exchange.was_cut => Response {
+            outcome: Outcome::Truncated,
+            error: Some(CUT.to_owned()),
+            ended_ns: exchange.gone_ns,
             ..Response::default()
         },
         failure => Response {
@@ -139,13 +147,14 @@ impl Response {
 
     /// Says how the exchange ended. A stream that told that it was done has ended well, whatever the
     /// connection did afterwards: many clients hang up on the last event.
-    fn conclude(&mut self, head: &ResponseHead, end: End) {
+    fn conclude(&mut self, head: &ResponseHead, end: End, was_cut: bool) {
         let is_stream = is_event_stream(head) && !self.is_unread;
         let is_done = is_stream && self.reply.complete;
         let (outcome, why) = match end {
             _ if head.status.as_u16() >= 400 => (Outcome::HttpError, None),
             _ if self.reply.error.is_some() => (Outcome::UpstreamError, self.reply.error.clone()),
             _ if is_done => (Outcome::Ok, None),
+            End::Cancelled if was_cut => (Outcome::Truncated, Some(CUT.to_owned())),
             End::Cancelled => {
                 (Outcome::ClientCancelled, Some("client went away within the response".to_owned()))
             }

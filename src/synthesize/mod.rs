@@ -85,6 +85,11 @@ pub fn synthesize(config: &SynthesizeConfig, shutdown: &Shutdown) -> Result<Mani
         for row in sessions.rows(&plan, start_ns)? {
             rows.send_blocking(row);
         }
+        // Half a synthetic run is of no use to anybody, unlike half a recording.
+        if rows.dropped() > 0 {
+            let said = rows.last_error().unwrap_or_else(|| "rows were lost".into());
+            return Err(Error::io(&config.out, std::io::Error::other(said)));
+        }
         ended_ns = ended_ns.max(start_ns + duration_us(&plan) * 1000);
         start_ns += until_next_ns(&profile, config.seed, index);
         plans.push(plan);
@@ -146,7 +151,7 @@ fn manifest(config: &SynthesizeConfig, profile: &Profile, run_id: &str) -> Manif
         "Synthetic: no agent, model, tool or engine ran; texts and times are made up.".into(),
         format!("Profile {}: {}.", profile.name, profile.about),
         "Sizes, waits and shapes follow statistics published by TraceLab; settings.statistics has \
-         the planned figures of this run beside the published ones."
+         the planned figures of this run, at the profile's scale, beside the published ones."
             .into(),
         "Tokens are counted as bytes of the units' JSON in groups of 4, not by a tokenizer; real \
          models count the same text differently."

@@ -138,16 +138,16 @@ impl Profile {
         let full = Self::tracelab();
         Self {
             name: "small",
-            about: "the shape of tracelab with system prompt and tools at 1/8, appended text at 1/4, \
-                    output at 1/2, a third of the user requests and waits of 1/10; prompts stay below \
-                    28,000 tokens",
-            user_requests: Spread::new(2.6, 0.8, 1.0, 20.0),
-            steps: Spread::new(5.0, 1.03, 1.0, 60.0),
+            about: "the shape of tracelab in short sessions: system prompt and tools at 1/8, tool \
+                    results at 1/7, output at 2/5, a quarter of the user requests, waits of 1/10; \
+                    prompts stay below 28,000 tokens",
+            user_requests: Spread::new(1.9, 0.6, 1.0, 8.0),
+            steps: Spread::new(4.6, 1.03, 1.0, 40.0),
             subagent_steps: Spread::new(6.0, 0.6, 2.0, 20.0),
-            tools: tools(0.25, 0.1),
+            tools: tools(0.14, 0.1),
             long_ms: full.long_ms.times(0.1),
             human_ms: full.human_ms.times(0.1),
-            output_tokens: Spread::new(107.0, 0.9, 24.0, 1_500.0),
+            output_tokens: Spread::new(86.0, 0.85, 24.0, 1_500.0),
             user_tokens: Spread::new(45.0, 0.8, 8.0, 500.0),
             notes_tokens: 300,
             system_tokens: 500,
@@ -155,7 +155,7 @@ impl Profile {
             compact_at_tokens: 23_000,
             summary_tokens: Spread::new(600.0, 0.3, 300.0, 1_200.0),
             keep_cache_ms: 90_000.0,
-            speed: Speed { first_ms: 120.0, prefill_tokens_per_s: 12_000.0, token_ms: 8.0 },
+            speed: Speed { first_ms: 120.0, prefill_tokens_per_s: 12_000.0, token_ms: 6.0 },
             max_output_tokens: 2_048,
             between_sessions_ms: 24_000.0,
             ..full

@@ -51,7 +51,8 @@ pub fn measure(plans: &[SessionPlan]) -> Vec<(&'static str, f64)> {
     let mut values = Vec::new();
     let mut put = |name, value: Option<f64>| {
         if let Some(value) = value.filter(|value| value.is_finite()) {
-            values.push((name, value));
+            // The sum of nothing is -0.
+            values.push((name, value + 0.0));
         }
     };
     let share = |part: f64, whole: f64| (whole > 0.0).then(|| part / whole * 100.0);

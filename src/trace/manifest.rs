@@ -4,8 +4,13 @@
 //! completed is one that was killed.
 
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+
+use super::files;
+use crate::error::{Error, Result};
 
 /// The run-directory format that this crate writes; readers refuse higher ones.
 pub const FORMAT_VERSION: u32 = 1;
@@ -137,4 +142,54 @@ impl Manifest {
             notes: Vec::new(),
         }
     }
+
+    /// The manifest of a run directory.
+    pub fn load(dir: &Path) -> Result<Self> {
+        let path = manifest_path(dir);
+        let bytes = std::fs::read(&path).map_err(|error| match (dir.metadata(), error.kind()) {
+            (Err(_), _) => Error::trace(dir, "no such run; give the path of a run directory"),
+            (Ok(metadata), _) if !metadata.is_dir() => Error::trace(
+                dir,
+                "not a run directory but a file; give the directory that holds manifest.json",
+            ),
+            (_, ErrorKind::NotFound) => {
+                Error::trace(dir, "no manifest.json in it; give a directory that agentbench wrote")
+            }
+            _ => files::read_error(&path, &error),
+        })?;
+        let not_one = |error: serde_json::Error| {
+            Error::trace(&path, format!("not a run's manifest ({error}); restore the file"))
+        };
+        let value: serde_json::Value = serde_json::from_slice(&bytes).map_err(not_one)?;
+        let version = value.get("format_version").and_then(serde_json::Value::as_u64);
+        if let Some(version) = version.filter(|version| *version > u64::from(FORMAT_VERSION)) {
+            return Err(Error::trace(
+                dir,
+                format!(
+                    "the run has format {version}, this agentbench reads up to {FORMAT_VERSION}; \
+                     update agentbench"
+                ),
+            ));
+        }
+        serde_json::from_value(value).map_err(not_one)
+    }
+
+    /// Writes the manifest into a run directory, whole or not at all.
+    pub(super) fn store(&self, dir: &Path) -> Result<()> {
+        let path = manifest_path(dir);
+        let mut bytes = serde_json::to_vec_pretty(self)
+            .map_err(|error| Error::Internal(format!("manifest: {error}")))?;
+        bytes.push(b'\n');
+        files::replace(&path, &bytes).map_err(|error| files::write_error(&path, &error))
+    }
+
+    /// Time between polls, where the settings tell.
+    pub(super) fn poll_interval_ms(&self) -> Option<f64> {
+        self.settings.get("poll_interval_ms").and_then(serde_json::Value::as_f64)
+    }
+}
+
+/// Where a run directory's manifest lies.
+pub(super) fn manifest_path(dir: &Path) -> PathBuf {
+    dir.join("manifest.json")
 }

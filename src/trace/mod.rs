@@ -1,9 +1,21 @@
 //! What a run directory is: tables, manifest, journals, units.
+//!
+//! Reading order: `record` (the rows), `schema` (their columns), `manifest`; `queue`, `journal` and
+//! `writer` while a run goes; `parquet_file`, `join` and `close` when it ends; `tables`, `row_decode`
+//! and `reader` to read it.
 
+mod close;
+mod files;
+pub mod join;
+mod journal;
 pub mod manifest;
+mod parquet_file;
+mod queue;
 pub mod reader;
 pub mod record;
-
+mod row_decode;
+pub mod schema;
+mod tables;
 pub mod writer;
 
 pub use manifest::{EngineInfo, FORMAT_VERSION, HostInfo, Manifest, RunKind};

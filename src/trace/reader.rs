@@ -1,23 +1,60 @@
-//! Reading a run directory, complete or killed.
+//! Reading a run directory, complete, killed or still being written.
 
-use std::path::Path;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use arrow_array::RecordBatchReader;
 
+use super::close;
 use super::manifest::Manifest;
-use super::record::{Record, Table, TurnRow};
+use super::parquet_file::parquet_path;
+use super::record::{Record, Table, TurnRow, UnitRow};
+use super::tables::Tables;
+use crate::api;
 use crate::error::{Error, Result};
 
-/// An open run directory.
+/// An open run directory. Nothing is written to it: a run that was killed is read straight from its
+/// journals, a run that still goes up to what it had written when it was opened.
 #[derive(Debug)]
 pub struct Run {
+    dir: PathBuf,
     manifest: Manifest,
+    tables: Tables,
+    unit_texts: OnceLock<HashMap<u128, Box<str>>>,
 }
 
 impl Run {
-    /// Opens a directory; a killed run is recovered from its journals first.
+    /// Opens a directory. Of a run that was not closed, `manifest().partial` is true, and its rows and
+    /// dropped rows are counted from what the journals hold.
     pub fn open(dir: &Path) -> Result<Self> {
-        Err(Error::trace(dir, "being built"))
+        let mut manifest = Manifest::load(dir)?;
+        let tables = Tables::open(dir, !manifest.complete, manifest.poll_interval_ms())?;
+        if manifest.complete {
+            check_files(dir, &manifest)?;
+        } else {
+            count_partial(&mut manifest, &tables);
+        }
+        Ok(Self { dir: dir.to_path_buf(), manifest, tables, unit_texts: OnceLock::new() })
+    }
+
+    /// Closes a run that was killed, for good: its journals become Parquet, its manifest complete and
+    /// partial. The program that wrote it must have ended. A complete run is opened as it is.
+    pub fn recover(dir: &Path) -> Result<Self> {
+        let mut manifest = Manifest::load(dir)?;
+        if manifest.complete {
+            close::remove_journals(dir);
+        } else {
+            let tables = Tables::open(dir, true, manifest.poll_interval_ms())?;
+            count_partial(&mut manifest, &tables);
+            close::close_tables(dir, &mut manifest)?;
+        }
+        Self::open(dir)
+    }
+
+    /// The directory.
+    pub fn dir(&self) -> &Path {
+        &self.dir
     }
 
     /// The manifest.
@@ -25,38 +62,98 @@ impl Run {
         &self.manifest
     }
 
+    /// Rows in a table.
+    pub fn row_count(&self, table: Table) -> u64 {
+        self.tables.rows().get(&table).copied().unwrap_or(0)
+    }
+
     /// Whether the run has this table with at least one row.
     pub fn has(&self, table: Table) -> bool {
-        let _ = table;
-        false
+        self.row_count(table) > 0
     }
 
     /// The table as a stream of record batches (empty, with its schema, where the run lacks it).
     pub fn batches(&self, table: Table) -> Result<Box<dyn RecordBatchReader + Send>> {
-        let _ = table;
-        Err(Error::Internal("being built".into()))
+        self.tables.batches(table)
     }
 
     /// The table's rows as structs, streamed.
     pub fn rows<T: Record>(&self) -> Result<Box<dyn Iterator<Item = Result<T>> + Send>> {
-        Ok(Box::new(std::iter::empty()))
+        self.tables.rows_as(None)
+    }
+
+    /// The same with only some columns read: the other fields have their defaults.
+    pub fn rows_of_columns<T: Record>(
+        &self,
+        columns: &[&str],
+    ) -> Result<Box<dyn Iterator<Item = Result<T>> + Send>> {
+        self.tables.rows_as(Some(columns))
     }
 
     /// The text of a unit; units are loaded once, on the first call.
     pub fn unit_text(&self, hash: &str) -> Result<&str> {
-        let _ = hash;
-        Err(Error::Internal("being built".into()))
+        let missing = || {
+            Error::trace(
+                &self.dir,
+                format!("unit {hash} is not in the run: its row was dropped; see the manifest"),
+            )
+        };
+        let key = u128::from_str_radix(hash, 16).map_err(|_| missing())?;
+        self.unit_texts()?.get(&key).map(AsRef::as_ref).ok_or_else(missing)
+    }
+
+    fn unit_texts(&self) -> Result<&HashMap<u128, Box<str>>> {
+        if let Some(texts) = self.unit_texts.get() {
+            return Ok(texts);
+        }
+        let mut texts = HashMap::new();
+        for unit in self.rows_of_columns::<UnitRow>(&["hash", "text"])? {
+            let unit = unit?;
+            if let Ok(key) = u128::from_str_radix(&unit.hash, 16) {
+                texts.insert(key, unit.text.into_boxed_str());
+            }
+        }
+        Ok(self.unit_texts.get_or_init(|| texts))
     }
 
     /// The exact bytes of the request body that a turn was made of.
     pub fn request_body(&self, turn: &TurnRow) -> Result<Vec<u8>> {
-        let _ = turn;
-        Err(Error::Internal("being built".into()))
+        let units = self.texts_of(turn)?;
+        api::rebuild_body(&turn.body_template, &units).map_err(|message| {
+            Error::trace(&self.dir, format!("request {}: {message}", turn.request_id))
+        })
     }
 
     /// The whole prompt of a turn as text, units in prompt order, a line each.
     pub fn isl_text(&self, turn: &TurnRow) -> Result<String> {
-        let _ = turn;
-        Err(Error::Internal("being built".into()))
+        Ok(self.texts_of(turn)?.join("\n"))
+    }
+
+    fn texts_of(&self, turn: &TurnRow) -> Result<Vec<&str>> {
+        turn.unit_hashes.iter().map(|hash| self.unit_text(hash)).collect()
+    }
+}
+
+/// A complete run whose manifest speaks of rows that no file holds has lost the file.
+fn check_files(dir: &Path, manifest: &Manifest) -> Result<()> {
+    for table in Table::ALL {
+        let path = parquet_path(dir, table);
+        if manifest.rows.get(table.stem()).is_some_and(|rows| *rows > 0) && !path.exists() {
+            return Err(Error::trace(path, "missing; copy the whole run directory again"));
+        }
+    }
+    Ok(())
+}
+
+/// What a run that was not closed holds.
+fn count_partial(manifest: &mut Manifest, tables: &Tables) {
+    manifest.partial = true;
+    manifest.rows =
+        tables.rows().into_iter().map(|(table, rows)| (table.stem().to_owned(), rows)).collect();
+    for (table, scan) in tables.journals() {
+        if !scan.broken_lines.is_empty() {
+            *manifest.dropped.entry(table.stem().to_owned()).or_default() +=
+                scan.broken_lines.len() as u64;
+        }
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! A row's fields are its table's columns, by name; `schema.rs` gives each column its Arrow type. No
 //! row computes anything: whoever measured a value writes it, and what was not measured is `None`,
-//! never 0. Wall times (`*_time`, `ts`) are seconds since the Unix epoch; `*_ms` are durations, or
+//! never 0. Every field has a default, so that a file of an older version and a projection to some
+//! columns read as rows too; a column added later must therefore be an `Option`. Wall times (`*_time`, `ts`) are seconds since the Unix epoch; `*_ms` are durations, or
 //! times on the run clock where the doc says so.
 
 use serde::de::DeserializeOwned;
@@ -144,6 +145,7 @@ pub enum EngineJoin {
 
 /// One API request as it was captured.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
+#[serde(default)]
 pub struct TurnRow {
     /// The run.
     pub run_id: String,
@@ -237,6 +239,7 @@ pub struct TurnRow {
 
 /// One distinct unit of a prompt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(default)]
 pub struct UnitRow {
     /// Hex of the first 128 bits of SHA-256 over `text`.
     pub hash: String,
@@ -252,6 +255,7 @@ pub struct UnitRow {
 
 /// One tool call that a model made.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
+#[serde(default)]
 pub struct ToolCallRow {
     /// The run.
     pub run_id: String,
@@ -289,6 +293,7 @@ pub struct ToolCallRow {
 
 /// What the engine's counters said about the requests that completed in one tick.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
+#[serde(default)]
 pub struct EngineMetricsRow {
     /// The scrape in which the completion was seen (stamped before it was sent).
     pub ts: f64,
@@ -330,6 +335,7 @@ pub struct EngineMetricsRow {
 
 /// One poll of the metrics page.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
+#[serde(default)]
 pub struct EngineSampleRow {
     /// When the scrape started.
     pub ts: f64,
@@ -377,6 +383,7 @@ pub struct EngineSampleRow {
 
 /// One power sample of one device.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
+#[serde(default)]
 pub struct PowerRow {
     /// When the sample was read.
     pub ts: f64,
@@ -446,6 +453,7 @@ pub enum Phase {
 /// One request sent by a replay. All `*_ms` times are on the run clock or from the first attempt's
 /// start, as each field says.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
+#[serde(default)]
 pub struct RequestRow {
     /// The trajectory (one play of one session).
     pub trajectory_id: String,
@@ -515,6 +523,7 @@ pub struct RequestRow {
 
 /// One play of one recorded session by one agent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
+#[serde(default)]
 pub struct TrajectoryRow {
     /// Unique in the run.
     pub trajectory_id: String,
@@ -548,6 +557,7 @@ pub struct TrajectoryRow {
 
 /// One number of agents tried by a capacity search.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
+#[serde(default)]
 pub struct LevelRow {
     /// Index of the level in the order tried.
     pub level: u32,

@@ -81,17 +81,10 @@ impl Peer {
         chunk
     }
 
-    /// A whole chunked body without trailers.
-    pub(crate) async fn read_chunked(&mut self) -> Vec<u8> {
-        let mut body = Vec::new();
-        loop {
-            let chunk = self.read_chunk().await;
-            if chunk.is_empty() {
-                assert_eq!(self.read_exact(2).await, b"\r\n");
-                return body;
-            }
-            body.extend_from_slice(&chunk);
-        }
+    /// The rest of a chunked body without trailers.
+    pub(crate) async fn read_to_end_of_chunks(&mut self) {
+        while !self.read_chunk().await.is_empty() {}
+        assert_eq!(self.read_exact(2).await, b"\r\n");
     }
 
     /// Everything until the other side closes or breaks.
@@ -169,7 +162,16 @@ pub(crate) struct Recorded {
     pub(crate) turns: Vec<TurnRow>,
     pub(crate) calls: Vec<ToolCallRow>,
     pub(crate) stats: CaptureStats,
-    _dir: tempfile::TempDir,
+    dir: tempfile::TempDir,
+}
+
+impl Recorded {
+    /// Every file of the run directory.
+    pub(crate) fn files(&self) -> Vec<(PathBuf, Vec<u8>)> {
+        let entries = std::fs::read_dir(run_dir(&self.dir)).unwrap();
+        let paths = entries.map(|entry| entry.unwrap().path()).filter(|path| path.is_file());
+        paths.map(|path| (path.clone(), std::fs::read(path).unwrap())).collect()
+    }
 }
 
 impl Setup {
@@ -179,6 +181,15 @@ impl Setup {
 
     /// Starts with changed settings.
     pub(crate) async fn start_with(change: impl FnOnce(&mut CaptureConfig)) -> Self {
+        Self::start_as(change, Duration::from_secs(10)).await
+    }
+
+    /// Starts with a drain time of its own.
+    pub(crate) async fn start_draining(drain: Duration) -> Self {
+        Self::start_as(|_| {}, drain).await
+    }
+
+    async fn start_as(change: impl FnOnce(&mut CaptureConfig), drain: Duration) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let mut config =
@@ -188,7 +199,7 @@ impl Setup {
         let clock = Clock::start();
         let manifest = Manifest::new(RunKind::Capture, "test-run", &clock);
         let writer = RunWriter::create(&run_dir(&dir), manifest).unwrap();
-        let shutdown = Shutdown::new(Duration::from_secs(10));
+        let shutdown = Shutdown::new(drain);
         let capture = Capture::start(config, writer.sender(), clock, shutdown).await.unwrap();
         Self { capture, listener, writer, dir }
     }
@@ -226,7 +237,7 @@ impl Setup {
         let run = Run::open(&run_dir(&self.dir)).unwrap();
         let turns = rows(&run);
         let calls = rows(&run);
-        Recorded { run, turns, calls, stats, _dir: self.dir }
+        Recorded { run, turns, calls, stats, dir: self.dir }
     }
 }
 
