@@ -2,6 +2,7 @@
 //!
 //! `cargo bench --bench parsing`. Inputs are made here, in the shape that servers and agents send.
 
+use std::fmt::Write as _;
 use std::hint::black_box;
 
 use agentbench::api::{Api, ReplyDecoder, edit_top_level, parse_request, rebuild_body};
@@ -35,11 +36,11 @@ fn messages_stream() -> Vec<u8> {
     let start = json!({"type": "message_start", "message": {"model": "tiny", "usage": {"input_tokens": 9}}});
     let block = json!({"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}});
     let mut stream = format!("event: message_start\ndata: {start}\n\n");
-    stream.push_str(&format!("event: content_block_start\ndata: {block}\n\n"));
+    let _ = write!(stream, "event: content_block_start\ndata: {block}\n\n");
     for index in 0..N_CHUNKS {
         let text = format!(" word{index}");
         let delta = json!({"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": text}});
-        stream.push_str(&format!("event: content_block_delta\ndata: {delta}\n\n"));
+        let _ = write!(stream, "event: content_block_delta\ndata: {delta}\n\n");
     }
     stream.push_str("event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n");
     stream.into_bytes()

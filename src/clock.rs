@@ -65,6 +65,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
+    #[allow(clippy::disallowed_methods)]
     async fn stamps_follow_the_monotonic_clock() {
         let clock = Clock::start();
         let first = clock.now_ns();

@@ -1,9 +1,31 @@
-//! Replay.
+//! Sending a recording again: N agents work through its sessions against an engine, and every request
+//! becomes a row.
+//!
+//! `plan` says what is sent and what it waits for, `load` who works on it, `trajectory` when, `content`
+//! with what bytes, `client` sends and stamps, `summary` says what the rows come to. Run directories
+//! and polls of the engine are the recording's affair.
+
+pub mod capacity;
+pub mod client;
+mod content;
 pub mod engine_figures;
+mod load;
 pub mod measure;
 pub mod plan;
 pub mod prefix_hits;
+pub mod progress;
+pub mod response;
+mod routes;
+mod rows;
 pub mod settings;
+pub mod slo;
+mod start;
 pub mod statistics;
 pub mod summary;
+mod trajectory;
 pub mod window;
+
+pub use progress::ReplayProgress;
+pub use settings::{ApiChoice, LengthForcing, OnError, ReplaySettings};
+pub use start::{PreparedReplay, Replay, ReplayConfig, ReplayHandle, ReplayOutcome};
+pub use summary::{Summary, summarize, summarize_run};

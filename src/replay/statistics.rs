@@ -26,6 +26,71 @@ pub struct Statistic {
     pub max: f64,
 }
 
+/// Values in order, each with the number of times that it counts.
+#[derive(Debug, Clone)]
+pub struct Sorted {
+    values: Vec<f64>,
+    /// The rank after each value's last copy, for finding a rank by bisection.
+    ends: Vec<u64>,
+    sum: f64,
+}
+
+impl Sorted {
+    /// Puts values in order; none of no value.
+    pub fn of_repeated(values: impl IntoIterator<Item = (f64, u64)>) -> Option<Self> {
+        let mut pairs: Vec<(f64, u64)> = values.into_iter().filter(|(_, n)| *n > 0).collect();
+        pairs.sort_by(|(a, _), (b, _)| a.total_cmp(b));
+        let mut n = 0;
+        let ends: Vec<u64> = pairs
+            .iter()
+            .map(|(_, copies)| {
+                n += copies;
+                n
+            })
+            .collect();
+        let sum = pairs.iter().map(|(value, copies)| value * *copies as f64).sum();
+        let values: Vec<f64> = pairs.into_iter().map(|(value, _)| value).collect();
+        (!values.is_empty()).then_some(Self { values, ends, sum })
+    }
+
+    /// Number of values, repeated ones counted.
+    pub fn n(&self) -> u64 {
+        self.ends.last().copied().unwrap_or_default()
+    }
+
+    /// Arithmetic mean.
+    pub fn mean(&self) -> f64 {
+        self.sum / self.n() as f64
+    }
+
+    /// Smallest value.
+    pub fn min(&self) -> f64 {
+        self.values[0]
+    }
+
+    /// Largest value.
+    pub fn max(&self) -> f64 {
+        self.values[self.values.len() - 1]
+    }
+
+    /// Percentile, 0 to 100.
+    pub fn percentile(&self, percent: f64) -> f64 {
+        let position = percent / 100.0 * (self.n() - 1) as f64;
+        let below = position.floor();
+        let low = self.at_rank(below as u64);
+        // An infinite neighbour without weight must not make the result NaN.
+        if position <= below {
+            return low;
+        }
+        let high = self.at_rank((below as u64 + 1).min(self.n() - 1));
+        low + (high - low) * (position - below)
+    }
+
+    fn at_rank(&self, rank: u64) -> f64 {
+        self.values[self.ends.partition_point(|end| *end <= rank)]
+    }
+}
+
 impl Statistic {
     /// The statistic of some values; none of no value.
     pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
@@ -34,37 +99,16 @@ impl Statistic {
 
     /// The statistic of values each of which counts so many times.
     pub fn of_repeated(values: impl IntoIterator<Item = (f64, u64)>) -> Option<Self> {
-        let mut sorted: Vec<(f64, u64)> = values.into_iter().filter(|(_, n)| *n > 0).collect();
-        sorted.sort_by(|(a, _), (b, _)| a.total_cmp(b));
-        let mut n = 0;
-        let mut sum = 0.0;
-        // The rank after each value's last copy, for finding a rank by bisection.
-        let ends: Vec<u64> = sorted
-            .iter()
-            .map(|(value, copies)| {
-                n += copies;
-                sum += value * *copies as f64;
-                n
-            })
-            .collect();
-        let at_rank = |rank: u64| sorted[ends.partition_point(|end| *end <= rank)].0;
-        let percentile = |percent: f64| {
-            let position = percent / 100.0 * (n - 1) as f64;
-            let below = position.floor();
-            let low = at_rank(below as u64);
-            let high = at_rank((below as u64 + 1).min(n - 1));
-            low + (high - low) * (position - below)
-        };
-        let (min, max) = (sorted.first()?.0, sorted.last()?.0);
+        let sorted = Sorted::of_repeated(values)?;
         Some(Self {
-            n,
-            mean: sum / n as f64,
-            min,
-            p50: percentile(50.0),
-            p90: percentile(90.0),
-            p95: percentile(95.0),
-            p99: percentile(99.0),
-            max,
+            n: sorted.n(),
+            mean: sorted.mean(),
+            min: sorted.min(),
+            p50: sorted.percentile(50.0),
+            p90: sorted.percentile(90.0),
+            p95: sorted.percentile(95.0),
+            p99: sorted.percentile(99.0),
+            max: sorted.max(),
         })
     }
 }

@@ -60,6 +60,8 @@ pub struct RunWriter {
     queue: Arc<Queue>,
     manifest: Mutex<Manifest>,
     thread: Option<JoinHandle<()>>,
+    /// Directories that were made for it, outermost first.
+    made: Vec<PathBuf>,
 }
 
 impl RunWriter {
@@ -75,6 +77,7 @@ impl RunWriter {
                 queue,
                 manifest: Mutex::new(manifest),
                 thread: Some(thread),
+                made,
             }),
             Err(error) => {
                 let _ = std::fs::remove_file(manifest_path(dir));
@@ -110,6 +113,16 @@ impl RunWriter {
         manifest.dropped = dropped(&self.queue);
         close::close_tables(&self.dir, manifest)?;
         Ok(manifest.clone())
+    }
+
+    /// Takes away all that was written: the run did not start.
+    pub fn discard(mut self) {
+        self.stop_thread();
+        for table in Table::ALL {
+            let _ = std::fs::remove_file(journal_path(&self.dir, table));
+        }
+        let _ = std::fs::remove_file(manifest_path(&self.dir));
+        files::unclaim(&self.made);
     }
 
     fn stop_thread(&mut self) {

@@ -5,6 +5,7 @@
 
 mod capture;
 mod export;
+mod replay;
 mod synthesize;
 mod trace;
 mod transparency;

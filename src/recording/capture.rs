@@ -1,0 +1,111 @@
+//! A capture as one recording: proxy, poller, run directory.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use super::{Ground, RecordingConfig};
+use crate::capture::{Capture, CaptureConfig, CaptureHandle, CaptureStats};
+use crate::clock::Clock;
+use crate::engine::control::Control;
+use crate::engine::poll::PollStats;
+use crate::error::Result;
+use crate::shutdown::Shutdown;
+use crate::trace::{Manifest, RunKind};
+
+/// How long open requests may go on once the capture is asked to stop.
+const DRAIN: Duration = Duration::from_secs(5);
+
+/// What a capture needs beside a recording.
+#[derive(Debug, Clone)]
+pub struct CaptureRecordingConfig {
+    /// The recording.
+    pub recording: RecordingConfig,
+    /// Where the proxy listens.
+    pub listen: SocketAddr,
+    /// The engine behind the proxy.
+    pub upstream: String,
+}
+
+/// A proxy and a poller that fill one run directory.
+#[derive(Debug)]
+pub struct CaptureRecording {
+    ground: Ground,
+    capture: CaptureHandle,
+}
+
+impl CaptureRecording {
+    /// Starts writer, poller and proxy.
+    ///
+    /// # Errors
+    ///
+    /// An engine that is not there, an address that is taken, a directory that is not empty: then
+    /// nothing is left behind.
+    pub async fn start(config: CaptureRecordingConfig) -> Result<Self> {
+        let clock = Clock::start();
+        let control = Control::new(&config.upstream)?;
+        let engine = control.info().await?;
+        let manifest = config.recording.manifest(RunKind::Capture, &clock, engine);
+        let ground = Ground::lay(&config.recording, manifest, &control, clock).await?;
+        let proxy =
+            CaptureConfig::new(config.listen, config.upstream, config.recording.run_id.clone());
+        let rows = ground.writer.sender();
+        match Capture::start(proxy, rows, clock, Shutdown::new(DRAIN)).await {
+            Ok(capture) => Ok(Self { ground, capture }),
+            Err(error) => {
+                ground.clear();
+                Err(error)
+            }
+        }
+    }
+
+    /// Where the proxy listens.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.capture.local_addr()
+    }
+
+    /// The proxy's figures of this moment.
+    pub fn stats(&self) -> CaptureStats {
+        self.capture.stats()
+    }
+
+    /// How polling goes; none when nothing is polled.
+    pub fn poll_stats(&self) -> Option<PollStats> {
+        self.ground.poll_stats()
+    }
+
+    /// Rows that the run directory did not take, and why the last of them.
+    pub fn rows_dropped(&self) -> (u64, Option<String>) {
+        let rows = self.ground.writer.sender();
+        (rows.dropped(), rows.last_error())
+    }
+
+    /// Stops proxy and poller, closes the tables.
+    pub async fn finish(self) -> Result<(Manifest, CaptureStats)> {
+        let stats = self.capture.stop().await;
+        let told = stats.clone();
+        let manifest = self.ground.finish(move |manifest| note_capture(manifest, &told)).await?;
+        Ok((manifest, stats))
+    }
+}
+
+fn note_capture(manifest: &mut Manifest, stats: &CaptureStats) {
+    let counts = [
+        ("requests", stats.requests),
+        ("turns", stats.turns),
+        ("sessions", stats.sessions),
+        ("threads", stats.threads),
+        ("side_requests", stats.side_requests),
+        ("upstream_errors", stats.upstream_errors),
+        ("client_cancelled", stats.client_cancelled),
+        ("bytes_up", stats.bytes_up),
+        ("bytes_down", stats.bytes_down),
+    ];
+    manifest.counts.extend(counts.map(|(name, count)| (name.to_owned(), count)));
+    if stats.turns_dropped > 0 {
+        *manifest.counts.entry("turns_dropped".to_owned()).or_default() += stats.turns_dropped;
+        manifest.notes.push(format!(
+            "{} turn(s) were passed on and not recorded: the recording could not keep up",
+            stats.turns_dropped
+        ));
+    }
+}

@@ -1,0 +1,188 @@
+//! Capture or replay, polling and the run directory composed into one recording.
+//!
+//! The parts know nothing of each other: this module starts them in the right order (writer, poller,
+//! then traffic), stops them in the reverse one, and completes the manifest. What a row means is the
+//! parts' own affair. What can be refused is refused before the run directory is made.
+
+mod capture;
+mod replay;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+pub use capture::{CaptureRecording, CaptureRecordingConfig};
+pub use replay::{ReplayRecording, ReplayRecordingConfig};
+
+use crate::clock::{Clock, unix_seconds};
+use crate::engine::control::Control;
+use crate::engine::poll::{PollConfig, PollStats, Poller};
+use crate::error::{Error, Result};
+use crate::trace::{EngineInfo, HostInfo, Manifest, RowSender, RunKind, RunWriter};
+
+/// Time between polls unless asked otherwise.
+pub const POLL_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Where the engine's metrics page is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MetricsPage {
+    /// `/metrics` of the engine's own address; when it is not there, nothing is polled and the run
+    /// says so.
+    Beside,
+    /// At this address; when it is not there, the run does not start.
+    At(String),
+    /// Nothing is polled.
+    Off,
+}
+
+/// What every recording is told by its caller; the core reads no environment itself.
+#[derive(Debug, Clone)]
+pub struct RecordingConfig {
+    /// The run directory to make; must not exist, or be empty.
+    pub out: PathBuf,
+    /// Name of the run.
+    pub run_id: String,
+    /// The command line, secrets masked.
+    pub argv: Vec<String>,
+    /// The machine, as far as the caller knows it.
+    pub host: HostInfo,
+    /// The engine's metrics page.
+    pub metrics: MetricsPage,
+    /// Time between polls.
+    pub poll_interval: Duration,
+    /// Settings of the caller to keep in the manifest.
+    pub settings: serde_json::Map<String, serde_json::Value>,
+}
+
+impl RecordingConfig {
+    fn manifest(&self, kind: RunKind, clock: &Clock, engine: EngineInfo) -> Manifest {
+        Manifest {
+            argv: self.argv.clone(),
+            host: self.host.clone(),
+            engine: Some(engine),
+            settings: self.settings.clone(),
+            ..Manifest::new(kind, self.run_id.clone(), clock)
+        }
+    }
+}
+
+/// The writer and the poller of one recording.
+#[derive(Debug)]
+struct Ground {
+    writer: RunWriter,
+    poller: Option<Poller>,
+    poll_interval: Duration,
+    clock: Clock,
+}
+
+impl Ground {
+    /// Makes the run directory and starts polling.
+    async fn lay(
+        config: &RecordingConfig,
+        manifest: Manifest,
+        control: &Control,
+        clock: Clock,
+    ) -> Result<Self> {
+        let dir = config.out.clone();
+        let writer = in_background(move || RunWriter::create(&dir, manifest)).await?;
+        let polling = start_poller(config, control, writer.sender(), clock).await;
+        let (poller, note) = match polling {
+            Ok(Polling::Runs(started)) => (Some(started), None),
+            Ok(Polling::Not(note)) => (None, Some(note)),
+            Err(error) => {
+                writer.discard();
+                return Err(error);
+            }
+        };
+        writer.update_manifest(|manifest| manifest.notes.extend(note))?;
+        Ok(Self { writer, poller, poll_interval: config.poll_interval, clock })
+    }
+
+    /// Undoes `lay`: the run did not start.
+    fn clear(self) {
+        drop(self.poller);
+        self.writer.discard();
+    }
+
+    fn poll_stats(&self) -> Option<PollStats> {
+        self.poller.as_ref().map(Poller::stats)
+    }
+
+    /// Stops polling once the engine has had a tick's time to count the last completions, and closes
+    /// the tables. `complete` adds what the traffic came to.
+    async fn finish(
+        self,
+        complete: impl FnOnce(&mut Manifest) + Send + 'static,
+    ) -> Result<Manifest> {
+        let Self { writer, poller, poll_interval, clock } = self;
+        if poller.is_some() {
+            tokio::time::sleep(poll_interval).await;
+        }
+        in_background(move || {
+            let polled = poller.map(Poller::stop);
+            writer.update_manifest(|manifest| {
+                manifest.ended = Some(unix_seconds(clock.now_ns()));
+                if let Some(polled) = &polled {
+                    note_polling(manifest, polled);
+                }
+                complete(manifest);
+            })?;
+            writer.finish()
+        })
+        .await
+    }
+}
+
+enum Polling {
+    Runs(Poller),
+    /// With the sentence for the manifest.
+    Not(String),
+}
+
+async fn start_poller(
+    config: &RecordingConfig,
+    control: &Control,
+    rows: RowSender,
+    clock: Clock,
+) -> Result<Polling> {
+    let url = match &config.metrics {
+        MetricsPage::Off => {
+            return Ok(Polling::Not("engine metrics were not polled: switched off".to_owned()));
+        }
+        MetricsPage::Beside => control.metrics_url(),
+        MetricsPage::At(url) => url.clone(),
+    };
+    let mut poll = PollConfig::new(url)?;
+    poll.interval = config.poll_interval;
+    let started = in_background(move || Poller::start(poll, rows, clock)).await;
+    match started {
+        Ok(poller) => Ok(Polling::Runs(poller)),
+        Err(error @ Error::Upstream { .. }) if config.metrics == MetricsPage::Beside => {
+            Ok(Polling::Not(format!("engine metrics were not polled: {error}")))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn note_polling(manifest: &mut Manifest, polled: &PollStats) {
+    let counts = [
+        ("polls", polled.ticks),
+        ("polls_missed", polled.missed),
+        ("polls_failed", polled.failed),
+        ("engine_restarts", polled.resets),
+    ];
+    manifest.counts.extend(counts.map(|(name, count)| (name.to_owned(), count)));
+    if polled.resets > 0 {
+        manifest.notes.push(format!(
+            "the engine's counters went back {} time(s): it restarted during the run",
+            polled.resets
+        ));
+    }
+    manifest.notes.extend(polled.cache_warning.clone());
+}
+
+/// Work that blocks, off the threads that move bytes.
+async fn in_background<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
+    tokio::task::spawn_blocking(work).await.map_err(|error| Error::Internal(error.to_string()))?
+}

