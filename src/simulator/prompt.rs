@@ -210,7 +210,9 @@ fn tools<'body>(
     schema: &str,
 ) -> Vec<(String, String)> {
     let tools = body.get("tools").and_then(Value::as_array).into_iter().flatten();
-    let tools = tools.filter_map(definition).map(|tool| {
+    // A tool without a schema runs on a server that is not this one.
+    let tools = tools.filter_map(definition).filter(|tool| tool.get(schema).is_some());
+    let tools = tools.map(|tool| {
         let name = tool.get("name").and_then(Value::as_str).unwrap_or_default();
         let text = serde_json::json!({
             "name": name,
@@ -222,7 +224,7 @@ fn tools<'body>(
     tools.collect()
 }
 
-/// The text of a content, its blocks a line each. Tool calls and results are no text; what is neither
+/// The text of a content, its blocks on lines of their own. Tool calls and results are no text; what is neither
 /// stands in as its JSON, so that it costs tokens.
 fn text_of(content: &Value, system: bool) -> String {
     let blocks = match content {
@@ -243,7 +245,10 @@ fn text_of(content: &Value, system: bool) -> String {
             }
             _ => block.to_string(),
         };
-        if !text.is_empty() {
+        if system {
+            // As engines read a Messages request's system blocks: one text, without a seam.
+            all.push_str(&text);
+        } else {
             all = join(all, &text);
         }
     }
@@ -271,5 +276,119 @@ fn is_human(content: &Value) -> bool {
             block.get("text").and_then(Value::as_str).is_none_or(|text| !reminder(text))
         }),
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::api::{Api, convert::convert_request};
+    use crate::simulator::tokens::Tokenizer;
+
+    fn ids(conversation: &Conversation, open: bool) -> Vec<u32> {
+        Tokenizer::FourBytes.encode(&conversation.render(open))
+    }
+
+    /// A loop of three requests, as Claude Code sends them.
+    fn turns() -> Vec<Value> {
+        let all = json!([
+            {"role": "user", "content": [
+                {"type": "text", "text": "<system-reminder>be brief</system-reminder>"},
+                {"type": "text", "text": "fix app.py", "cache_control": {"type": "ephemeral"}}]},
+            {"role": "assistant", "content": [
+                {"type": "text", "text": "I will look."},
+                {"type": "tool_use", "id": "t1", "name": "Bash", "input": {"command": "ls", "a": 1}}]},
+            {"role": "user", "content": [
+                {"type": "tool_result", "tool_use_id": "t1", "content": "app.py"},
+                {"type": "text", "text": "<system-reminder>go on</system-reminder>"}]},
+            {"role": "system", "content": "still here"},
+            {"role": "assistant", "content": [
+                {"type": "thinking", "thinking": "hm", "signature": "s"},
+                {"type": "tool_use", "id": "t2", "name": "Bash", "input": {}}]},
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t2", "content": [
+                {"type": "text", "text": "one"}, {"type": "text", "text": "two"}]}]},
+        ]);
+        let all = all.as_array().unwrap();
+        let request = |until: usize| {
+            json!({
+                "system": [
+                    {"type": "text", "text": "x-anthropic-billing-header: cch=1;"},
+                    {"type": "text", "text": "You are an agent."},
+                    {"type": "text", "text": "Work."}],
+                "tools": [{"name": "Bash", "description": "Runs.", "input_schema": {"type": "object"}}],
+                "messages": all[..until],
+            })
+        };
+        [1, 4, 6].map(request).to_vec()
+    }
+
+    #[test]
+    fn a_growing_conversation_extends_its_prompt() {
+        let requests = turns();
+        let read = |body| Conversation::from_messages(body).unwrap();
+        let replies =
+            [("I will look.", "{\"command\":\"ls\",\"a\":1}"), ("<think>hm</think>", "{}")];
+        for (pair, (text, arguments)) in requests.windows(2).zip(replies) {
+            let mut segments = read(&pair[0]).render(true);
+            segments.push(Segment::Text(text.into()));
+            segments.push(Segment::Mark(Mark::CallStart));
+            segments.push(Segment::Text(call_text("Bash", arguments)));
+            segments.extend([Segment::Mark(Mark::CallEnd), Segment::Mark(Mark::End)]);
+            let before = Tokenizer::FourBytes.encode(&segments);
+            let after = ids(&read(&pair[1]), true);
+            assert!(after.len() > before.len());
+            assert_eq!(after[..before.len()], before, "prompt and reply come back as they were");
+        }
+    }
+
+    #[test]
+    fn both_apis_render_a_conversation_equally() {
+        for body in turns() {
+            let chat = convert_request(&body, Api::Messages, Api::Chat);
+            let from_messages = Conversation::from_messages(&body).unwrap();
+            let from_chat = Conversation::from_chat(&chat).unwrap();
+            assert_eq!(from_messages.render(true), from_chat.render(true));
+            assert_eq!(from_messages.position(), from_chat.position());
+            assert_eq!(from_chat.tool_names(), ["Bash"]);
+        }
+    }
+
+    #[test]
+    fn the_position_counts_from_the_last_human_message() {
+        let check = |body: &Value, position: usize| {
+            let read = Conversation::from_messages(body).unwrap();
+            assert_eq!(read.position(), position, "{body}");
+        };
+        for (body, position) in turns().iter().zip([0, 1, 2]) {
+            check(body, position);
+        }
+        let mut body = turns().pop().unwrap();
+        body["messages"]
+            .as_array_mut()
+            .unwrap()
+            .push(json!({"role": "user", "content": "and now?"}));
+        check(&body, 0);
+    }
+
+    #[test]
+    fn what_is_no_conversation_is_refused() {
+        let check = |body: Value, message: &str| {
+            assert_eq!(Conversation::from_messages(&body).unwrap_err(), message);
+        };
+        check(json!({}), "messages: field required");
+        check(json!({"messages": 1}), "messages: must be a list");
+        check(json!({"messages": []}), "messages: must not be empty");
+        check(json!({"messages": [{"role": "user"}]}), "a message has no content");
+        check(
+            json!({"messages": [{"role": "x", "content": "a"}]}),
+            "a message's role must be user, assistant or system",
+        );
+        let images =
+            json!({"messages": [{"role": "user", "content": [{"type": "image", "n": 1}]}]});
+        let prompt = ids(&Conversation::from_messages(&images).unwrap(), false);
+        let text = "{\"type\":\"image\",\"n\":1}";
+        assert_eq!(prompt.len(), 1 + 2 + text.len().div_ceil(4) + 1);
     }
 }
