@@ -74,14 +74,6 @@ async fn a_synthetic_recording_gives_the_planned_tokens_on_the_embedded_engine()
         assert_eq!(row.status, RequestStatus::Ok, "{:?}", row.error);
         assert_eq!(row.completion_tokens, row.target_output_tokens);
         assert_eq!(row.output_length, OutputLength::Ok);
-                "{} {} {:?} {:?} {:?} {:?}",
-            row.thread_id,
-            row.turn,
-            row.prompt_tokens,
-            row.planned_prompt_tokens,
-            row.cached_tokens,
-            row.planned_cached_tokens
-        );
     }
     // The engine's cache holds whole blocks of 16 tokens of what the thread sent before.
     for row in replayed.requests.iter().filter(|row| row.turn > 0) {
