@@ -121,7 +121,8 @@ impl OfferedApis {
 /// Whether an engine makes outputs as long as asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LengthForcing {
-    /// The forced output had the length asked for, and the same request unforced a shorter one.
+    /// The forced output had the length asked for, and the same request unforced a shorter one or, of a
+    /// minimum above the maximum, a refusal.
     Honoured,
     /// The output ended of itself.
     Ignored {
@@ -130,7 +131,8 @@ pub enum LengthForcing {
         /// Tokens that came.
         given: u64,
     },
-    /// Nothing can be said: the output is that long unforced as well, or the usage is missing.
+    /// Nothing can be said: the output is that long unforced as well and the engine takes a minimum
+    /// above the maximum, or the usage is missing.
     Untold,
     /// The engine does not take such a request.
     Refused(Refusal),
@@ -342,10 +344,14 @@ impl Control {
         }
         // A model that talks on would reach the limit anyway: only the comparison shows the force.
         let (status, reply) = self.post(api.path(), &unforced).await?;
-        Ok(match output_tokens(&reply) {
-            Some(given) if status.is_success() && given < PROBE_TOKENS => LengthForcing::Honoured,
-            _ => LengthForcing::Untold,
-        })
+        if status.is_success() && output_tokens(&reply).is_some_and(|given| given < PROBE_TOKENS) {
+            return Ok(LengthForcing::Honoured);
+        }
+        // And where this one talks on: an engine that heeds the minimum refuses one above the maximum,
+        // which one that drops the parameter does not see.
+        body["min_tokens"] = json!(PROBE_TOKENS + 1);
+        let (status, _) = self.post(api.path(), &body).await?;
+        Ok(if status.is_client_error() { LengthForcing::Honoured } else { LengthForcing::Untold })
     }
 
     fn at(&self, path: &str) -> Url {

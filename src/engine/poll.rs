@@ -79,9 +79,11 @@ pub struct PollStats {
     pub resets: u64,
     /// Rows that found the recording's queue full.
     pub rows_dropped: u64,
-    /// 99th percentile of the time from due to sent.
+    /// Median of the time from due to sent.
+    pub lag_p50_ms: Option<f64>,
+    /// Its 99th percentile.
     pub lag_p99_ms: Option<f64>,
-    /// The longest such time.
+    /// Its maximum.
     pub lag_max_ms: Option<f64>,
     /// The engine whose names the page holds.
     pub kind: Option<EngineKind>,
@@ -150,6 +152,7 @@ impl Poller {
     pub fn stats(&self) -> PollStats {
         let shared = self.stats.lock().unwrap_or_else(PoisonError::into_inner);
         PollStats {
+            lag_p50_ms: shared.lag.quantile_ms(0.5),
             lag_p99_ms: shared.lag.quantile_ms(0.99),
             lag_max_ms: shared.lag.max_ms(),
             ..shared.stats.clone()

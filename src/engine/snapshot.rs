@@ -246,3 +246,281 @@ impl Snapshot {
         Index::of(self.kind).sources[place].1.less.iter().copied()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Quantity as Q;
+    use super::*;
+
+    const VLLM_0_32: &str = include_str!("../../tests/data/vllm-0.32.0.metrics.txt");
+    const VLLM_0_12: &str = include_str!("../../tests/data/vllm-0.12.metrics.txt");
+    const VLLM_0_8: &str = include_str!("../../tests/data/vllm-0.8.metrics.txt");
+    const SGLANG: &str = include_str!("../../tests/data/sglang.metrics.txt");
+    const TENSORRT_LLM: &str = include_str!("../../tests/data/tensorrt-llm.metrics.txt");
+    const LLAMA_CPP: &str = include_str!("../../tests/data/llama.cpp.metrics.txt");
+
+    /// Checks every quantity: what `expected` does not name, the page must lack.
+    fn check(page: &str, kind: EngineKind, finished: &[(&str, f64)], expected: &[(Q, f64)]) {
+        assert_eq!(detect(page), Ok(kind));
+        let snapshot = Snapshot::read(page, kind).expect("a page");
+        for quantity in Q::ALL {
+            let value =
+                expected.iter().find(|(known, _)| *known == quantity).map(|(_, value)| *value);
+            let read = snapshot.get(quantity);
+            let close = match (read, value) {
+                (Some(read), Some(value)) => (read - value).abs() < 1e-9,
+                (read, value) => read == value,
+            };
+            assert!(close, "{kind:?} {}: {read:?}, not {value:?}", quantity.as_str());
+            assert_eq!(snapshot.lacks().contains(&quantity), value.is_none());
+        }
+        let finished: BTreeMap<String, f64> =
+            finished.iter().map(|(reason, count)| ((*reason).to_owned(), *count)).collect();
+        assert_eq!(snapshot.finished, finished);
+    }
+
+    #[test]
+    fn vllm_of_today() {
+        check(
+            VLLM_0_32,
+            EngineKind::Vllm,
+            &[("stop", 1.0), ("length", 1.0), ("abort", 0.0), ("error", 0.0), ("repetition", 0.0)],
+            &[
+                (Q::Running, 0.0),
+                (Q::Waiting, 0.0),
+                (Q::KvUsage, 0.0),
+                // The cancelled request counts here, but not among the requests below.
+                (Q::PromptTokens, 4833.0),
+                (Q::PromptTokensBySource, 4833.0),
+                (Q::OutputTokens, 27.0),
+                (Q::CachedTokens, 3072.0),
+                (Q::ExternalCachedTokens, 0.0),
+                (Q::CacheQueries, 4833.0),
+                (Q::Preemptions, 0.0),
+                (Q::Requests, 2.0),
+                (Q::RequestPromptTokens, 3222.0),
+                (Q::RequestOutputTokens, 7.0),
+                (Q::RequestComputedTokens, 1686.0),
+                (Q::QueueSeconds, 0.000_257_141_000_020_055_8),
+                (Q::PrefillSeconds, 0.123_927_562_999_597_28),
+                (Q::DecodeSeconds, 0.363_872_936_000_007_03),
+                (Q::E2eSeconds, 0.517_273_426_055_908_2),
+                (Q::TtftSeconds, 0.230_658_769_607_543_95),
+                (Q::TtftCount, 3.0),
+                (Q::TokenGapSeconds, 0.072_774_587_200_001_4),
+                (Q::TokenGapCount, 2.0),
+            ],
+        );
+    }
+
+    #[test]
+    fn vllm_with_two_engines_is_summed() {
+        check(
+            VLLM_0_12,
+            EngineKind::Vllm,
+            &[("stop", 5.0), ("length", 1.0)],
+            &[
+                (Q::Running, 7.0),
+                (Q::Waiting, 2.0),
+                (Q::KvUsage, 0.75),
+                (Q::PromptTokens, 1900.0),
+                (Q::OutputTokens, 80.0),
+                (Q::CachedTokens, 1100.0),
+                (Q::ExternalCachedTokens, 0.0),
+                (Q::CacheQueries, 30900.0),
+                (Q::Preemptions, 2.0),
+                (Q::Requests, 6.0),
+                (Q::RequestPromptTokens, 1500.0),
+                (Q::RequestOutputTokens, 60.0),
+                (Q::QueueSeconds, 0.75),
+                (Q::PrefillSeconds, 1.0),
+                (Q::DecodeSeconds, 3.5),
+                (Q::E2eSeconds, 6.0),
+                (Q::TtftSeconds, 1.5),
+                (Q::TtftCount, 7.0),
+                (Q::TokenGapSeconds, 0.18),
+                (Q::TokenGapCount, 6.0),
+            ],
+        );
+    }
+
+    #[test]
+    fn vllm_of_old_names() {
+        check(
+            VLLM_0_8,
+            EngineKind::Vllm,
+            &[("stop", 3.0), ("length", 1.0), ("abort", 0.0)],
+            &[
+                (Q::Running, 3.0),
+                (Q::Waiting, 1.0),
+                (Q::KvUsage, 0.25),
+                (Q::PromptTokens, 1000.0),
+                (Q::OutputTokens, 80.0),
+                (Q::CachedTokens, 640.0),
+                (Q::CacheQueries, 900.0),
+                (Q::Preemptions, 2.0),
+                (Q::Requests, 4.0),
+                (Q::RequestPromptTokens, 800.0),
+                (Q::RequestOutputTokens, 60.0),
+                (Q::QueueSeconds, 0.4),
+                (Q::PrefillSeconds, 1.2),
+                (Q::DecodeSeconds, 4.0),
+                (Q::E2eSeconds, 6.0),
+                (Q::TtftSeconds, 1.5),
+                (Q::TtftCount, 5.0),
+                (Q::TokenGapSeconds, 1.4),
+                (Q::TokenGapCount, 70.0),
+            ],
+        );
+    }
+
+    #[test]
+    fn other_engines() {
+        check(
+            SGLANG,
+            EngineKind::Sglang,
+            &[("unknown", 9.0), ("abort", 1.0)],
+            &[
+                (Q::Running, 3.0),
+                (Q::Waiting, 5.0),
+                (Q::KvUsage, 0.5),
+                (Q::PromptTokens, 1000.0),
+                (Q::OutputTokens, 90.0),
+                (Q::CachedTokens, 600.0),
+                (Q::ExternalCachedTokens, 120.0),
+                (Q::Preemptions, 4.0),
+                (Q::Requests, 9.0),
+                (Q::RequestPromptTokens, 1000.0),
+                (Q::RequestOutputTokens, 90.0),
+                (Q::RequestComputedTokens, 280.0),
+                (Q::QueueSeconds, 0.9),
+                (Q::E2eSeconds, 9.0),
+                (Q::TtftSeconds, 1.5),
+                (Q::TtftCount, 9.0),
+                (Q::TokenGapSeconds, 0.81),
+                (Q::TokenGapCount, 81.0),
+            ],
+        );
+        check(
+            TENSORRT_LLM,
+            EngineKind::TensorRtLlm,
+            &[("stop", 3.0), ("length", 2.0)],
+            &[
+                (Q::Running, 2.0),
+                (Q::Waiting, 1.0),
+                (Q::KvUsage, 0.375),
+                (Q::PromptTokens, 500.0),
+                (Q::OutputTokens, 50.0),
+                (Q::CachedTokens, 300.0),
+                (Q::Requests, 5.0),
+                (Q::RequestPromptTokens, 500.0),
+                (Q::RequestOutputTokens, 50.0),
+                (Q::RequestComputedTokens, 200.0),
+                (Q::QueueSeconds, 0.5),
+                (Q::PrefillSeconds, 1.5),
+                (Q::DecodeSeconds, 8.0),
+                (Q::E2eSeconds, 10.0),
+                (Q::TtftSeconds, 2.0),
+                (Q::TtftCount, 5.0),
+                (Q::TokenGapSeconds, 0.1),
+                (Q::TokenGapCount, 5.0),
+            ],
+        );
+        check(
+            LLAMA_CPP,
+            EngineKind::LlamaCpp,
+            &[],
+            &[
+                (Q::Running, 1.0),
+                (Q::Waiting, 3.0),
+                (Q::PromptTokens, 120.0),
+                (Q::OutputTokens, 40.0),
+                (Q::PrefillSeconds, 0.5),
+                (Q::DecodeSeconds, 2.25),
+            ],
+        );
+    }
+
+    #[test]
+    fn cached_tokens_come_from_the_most_trusted_name() {
+        let by_source = "vllm:prompt_tokens_by_source_total{source=\"local_cache_hit\"} 10\n\
+            vllm:prompt_tokens_by_source_total{source=\"external_kv_transfer\"} 5\n\
+            vllm:prompt_tokens_by_source_total{source=\"local_compute\"} 85\n";
+        let cached = "vllm:prompt_tokens_cached_total 15\n";
+        let external = "vllm:external_prefix_cache_hits_total 5\n";
+        let hits = "vllm:prefix_cache_hits_total 400\nvllm:prefix_cache_queries_total 4000\n";
+        let prompt = "vllm:prompt_tokens_total 100\n";
+        for (parts, sample, local, warning) in [
+            (vec![by_source, cached, hits], "prompt_tokens_by_source_total", 10.0, None),
+            // Of local and external together the external part is taken off.
+            (
+                vec![cached, external, hits],
+                "prompt_tokens_cached_total",
+                10.0,
+                Some("more than once"),
+            ),
+            (vec![cached, hits], "prefix_cache_hits_total", 400.0, Some("more than once")),
+            (vec!["vllm:prefix_cache_hits_total 40\n"], "prefix_cache_hits_total", 40.0, None),
+            (
+                vec![by_source, "vllm:prompt_tokens_total 20\n"],
+                "prompt_tokens_by_source_total",
+                10.0,
+                Some("add up to 100, prompt tokens are 120"),
+            ),
+        ] {
+            let page = format!("{prompt}{}", parts.concat());
+            let snapshot = Snapshot::read(&page, EngineKind::Vllm).expect("a page");
+            assert_eq!(snapshot.get(Q::CachedTokens), Some(local), "{page}");
+            assert_eq!(snapshot.cached_tokens_sample(), Some(format!("vllm:{sample}")), "{page}");
+            let told = snapshot.cache_warning();
+            assert_eq!(told.is_some(), warning.is_some(), "{page}: {told:?}");
+            assert!(told.is_none_or(|told| told.contains(warning.unwrap_or_default())), "{page}");
+        }
+    }
+
+    #[test]
+    fn inflated_lookups_are_flagged_on_a_whole_page() {
+        for (page, flagged) in [(VLLM_0_32, false), (VLLM_0_12, true), (VLLM_0_8, false)] {
+            let snapshot = Snapshot::read(page, EngineKind::Vllm).expect("a page");
+            assert_eq!(snapshot.cache_warning().is_some(), flagged);
+        }
+    }
+
+    #[test]
+    fn values_that_are_no_numbers_are_unknown() {
+        let page = "vllm:kv_cache_usage_perc NaN\nvllm:num_requests_running +Inf\n\
+            vllm:num_requests_waiting 1\n";
+        let snapshot = Snapshot::read(page, EngineKind::Vllm).expect("a page");
+        assert_eq!(snapshot.get(Q::KvUsage), None);
+        assert_eq!(snapshot.get(Q::Running), None);
+        assert_eq!(snapshot.get(Q::Waiting), Some(1.0));
+    }
+
+    #[test]
+    fn pages_of_no_engine() {
+        for (page, part) in [
+            ("", "0 samples"),
+            ("# HELP vllm:prompt_tokens_total x\n", "0 samples"),
+            ("node_load1 0.5\nnode_load5 0.5\n", "2 samples, none of them"),
+            // A histogram of this name is on every page of vLLM and is no counter of tokens.
+            ("vllm:iteration_tokens_total_sum 5\n", "1 samples"),
+            ("<html><body>Sign in</body></html>", "line 1: the page is HTML"),
+            ("{\"detail\":\"Not Found\"}", "line 1: the page is JSON"),
+            (
+                "vllm:prompt_tokens_total 1\nvllm:num_requests_running\n",
+                "line 2: a name without a value",
+            ),
+        ] {
+            let error = detect(page).expect_err(page).to_string();
+            assert!(error.contains(part), "{page:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn of_several_engines_the_one_with_most_samples_counts() {
+        let page = format!("llamacpp:requests_processing 1\n{SGLANG}");
+        assert_eq!(detect(&page), Ok(EngineKind::Sglang));
+        let page = "sglang:num_running_reqs 1\nvllm:num_requests_running 1\n";
+        assert_eq!(detect(page), Ok(EngineKind::Vllm));
+    }
+}

@@ -1,3 +1,5 @@
-//! (being built)
+//! Power and energy of the devices that serve.
+//!
+//! Only what tells whether they can be measured here; nothing samples yet.
 
-pub mod energy;
+pub mod nvml;

@@ -163,7 +163,6 @@ def main() -> None:
     weights = make_weights(vocab, chain(tokenizer, opening, calls))
     # The weights come last: their presence tells that the folder is whole.
     save_file(weights, str(folder / "model.safetensors"), metadata={"format": "pt"})
-    print(f"{folder}: calls {TOOL} with probability {CALL_PROBABILITY}")
 
 
 if __name__ == "__main__":
