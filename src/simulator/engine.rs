@@ -143,3 +143,88 @@ impl Engine {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::simulator::kv_cache::TokenChain;
+    use crate::simulator::plan::Finish;
+    use crate::simulator::scheduler::SchedulerConfig;
+    use crate::simulator::timing::Timing;
+
+    /// An engine whose steps take `step_us`, and its orders.
+    fn engine(step_us: f64) -> (Engine, mpsc::Sender<Command>, Clock) {
+        let zero = 0.0;
+        let scheduler = Scheduler::new(SchedulerConfig {
+            timing: Timing {
+                step_us,
+                prefill_token_us: zero,
+                decode_sequence_us: zero,
+                kv_token_us: zero,
+            },
+            kv_blocks: 100,
+            max_num_seqs: 8,
+            max_num_batched_tokens: 512,
+        });
+        let (orders, commands) = mpsc::channel(8);
+        let clock = Clock::start();
+        let metrics = Arc::new(Mutex::new(Metrics::new(1_000)));
+        (Engine::new(scheduler, metrics, clock, commands), orders, clock)
+    }
+
+    fn request(id: RequestId, arrived_ns: i64, output: usize) -> NewRequest {
+        NewRequest {
+            id,
+            arrived_ns,
+            prompt: TokenChain::new(None, &[1, 2, 3]),
+            output: vec![7; output],
+            finish: Finish::Length,
+            max_tokens: output as u32,
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn tokens_keep_to_the_schedule_and_do_not_drift() {
+        // The timer's grain is a millisecond: sleeps one after another would take 4 ms a step, or none.
+        for (step_us, step_ns) in [(3_300.0, 3_300_000), (170.0, 170_000)] {
+            let (engine, orders, clock) = engine(step_us);
+            let stop = CancellationToken::new();
+            let running = tokio::spawn(engine.run(stop.clone()));
+            let (stream, mut tokens) = mpsc::channel(400);
+            let arrived_ns = clock.now_ns();
+            orders
+                .send(Command::Submit(Box::new(request(1, arrived_ns, 400)), stream))
+                .await
+                .unwrap();
+            let mut due_ns = arrived_ns;
+            while let Some(token) = tokens.recv().await {
+                due_ns += step_ns;
+                let late_ns = clock.now_ns() - due_ns;
+                assert!(late_ns.abs() <= GRAIN_NS, "token {}: {late_ns} ns", token.index);
+            }
+            assert_eq!(due_ns, arrived_ns + 400 * step_ns);
+            stop.cancel();
+            running.await.unwrap();
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_reader_that_leaves_makes_room_for_the_next() {
+        let (engine, orders, clock) = engine(5_000.0);
+        let metrics = Arc::clone(&engine.metrics);
+        let running = tokio::spawn(engine.run(CancellationToken::new()));
+        let (stream, mut tokens) = mpsc::channel(900);
+        let submit = Command::Submit(Box::new(request(1, clock.now_ns(), 900)), stream);
+        orders.send(submit).await.unwrap();
+        tokens.recv().await.unwrap();
+        drop(tokens);
+        let (answer, success) = oneshot::channel();
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        orders.send(Command::ResetPrefixCache(answer)).await.unwrap();
+        assert!(success.await.unwrap(), "nothing is in work any more");
+        assert_eq!(with_metrics(&metrics, |it| (it.finished_abort, it.running)), (1, 0));
+        // Without anybody to give orders the engine ends by itself.
+        drop(orders);
+        running.await.unwrap();
+    }
+}

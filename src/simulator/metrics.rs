@@ -3,7 +3,9 @@
 //! Pure: the scheduler counts, the server asks for the page. Families, labels and buckets are those of
 //! vLLM's V1 engine; what this engine never does (external caches, several engines) stays at 0.
 
-use std::fmt::Write as _;
+mod page;
+
+use page::Page;
 
 /// Bounds of the request latency histograms (s).
 const REQUEST_SECONDS: &[f64] = &[
@@ -199,18 +201,12 @@ impl Metrics {
 
     /// The page.
     pub fn page(&self, model: &str, kv_blocks: u32) -> String {
-        let mut page = Page { text: String::with_capacity(48 * 1024), model: escape(model) };
+        let mut page = Page::new(model);
         self.write_gauges(&mut page);
         self.write_counters(&mut page);
         self.write_histograms(&mut page);
-        page.head("cache_config_info", "Information of the LLMEngine CacheConfig", "gauge");
-        let _ = writeln!(
-            page.text,
-            "vllm:cache_config_info{{block_size=\"16\",cache_dtype=\"auto\",\
-             enable_prefix_caching=\"True\",engine=\"0\",num_cpu_blocks=\"None\",\
-             num_gpu_blocks=\"{kv_blocks}\",prefix_caching_hash_algo=\"builtin\"}} 1.0"
-        );
-        page.text
+        page.cache_config(kv_blocks);
+        page.finish()
     }
 
     fn write_gauges(&self, page: &mut Page) {
@@ -357,69 +353,6 @@ impl Metrics {
             page.histogram(name, help, histogram);
         }
     }
-}
-
-struct Page {
-    text: String,
-    model: String,
-}
-
-// Writing to a String cannot fail, so its results are dropped.
-impl Page {
-    fn head(&mut self, name: &str, help: &str, kind: &str) {
-        let _ = writeln!(self.text, "# HELP vllm:{name} {help}\n# TYPE vllm:{name} {kind}");
-    }
-
-    fn gauge(&mut self, name: &str, help: &str, value: f64) {
-        self.head(name, help, "gauge");
-        self.value(name, value);
-    }
-
-    fn counter(&mut self, name: &str, help: &str, value: u64) {
-        let name = format!("{name}_total");
-        self.head(&name, help, "counter");
-        self.value(&name, value as f64);
-    }
-
-    fn value(&mut self, name: &str, value: f64) {
-        let _ = writeln!(
-            self.text,
-            "vllm:{name}{{engine=\"0\",model_name=\"{}\"}} {value:?}",
-            self.model
-        );
-    }
-
-    fn labelled(&mut self, name: &str, label: &str, text: &str, value: u64) {
-        let _ = writeln!(
-            self.text,
-            "vllm:{name}{{engine=\"0\",model_name=\"{}\",{label}=\"{text}\"}} {:?}",
-            self.model, value as f64
-        );
-    }
-
-    fn histogram(&mut self, name: &str, help: &str, histogram: &Histogram) {
-        self.head(name, help, "histogram");
-        let mut below = 0;
-        for (bound, count) in histogram.bounds.iter().zip(&histogram.counts) {
-            below += count;
-            self.bucket(name, &format!("{bound:?}"), below);
-        }
-        self.bucket(name, "+Inf", histogram.count);
-        self.value(&format!("{name}_count"), histogram.count as f64);
-        self.value(&format!("{name}_sum"), histogram.sum);
-    }
-
-    fn bucket(&mut self, name: &str, bound: &str, count: u64) {
-        let _ = writeln!(
-            self.text,
-            "vllm:{name}_bucket{{engine=\"0\",le=\"{bound}\",model_name=\"{}\"}} {:?}",
-            self.model, count as f64
-        );
-    }
-}
-
-fn escape(label: &str) -> String {
-    label.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
 #[cfg(test)]

@@ -129,6 +129,25 @@ mod tests {
     }
 
     #[test]
+    fn a_tokenizer_file_changes_no_count() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("tokenizer.json");
+        let json = serde_json::json!({
+            "version": "1.0", "truncation": null, "padding": null, "normalizer": null,
+            "pre_tokenizer": {"type": "WhitespaceSplit"}, "post_processor": null, "decoder": null,
+            "added_tokens": [],
+            "model": {"type": "WordLevel", "unk_token": "?", "vocab": {"?": 0, "the": 1}},
+        });
+        std::fs::write(&path, json.to_string()).unwrap();
+        let tokenizer = Tokenizer::load(Some(&path)).unwrap();
+        for count in [1, 9, 300] {
+            let spoken = Speaker::new(3).text(&tokenizer, count);
+            assert_eq!((spoken.ids.len(), spoken.ends.len()), (count as usize, count as usize));
+            assert_eq!(spoken.text.split_whitespace().count(), count as usize);
+        }
+    }
+
+    #[test]
     fn a_seed_says_the_same_again_and_another_does_not() {
         let say = |seed| Speaker::new(seed).text(&Tokenizer::FourBytes, 40);
         assert_eq!(say(5), say(5));

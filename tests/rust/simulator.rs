@@ -118,7 +118,8 @@ async fn usage_and_metrics_agree_exactly() {
     for (api, stream) in
         [(Api::Messages, true), (Api::Messages, false), (Api::Chat, true), (Api::Chat, false)]
     {
-        for text in ["short", long.as_str()] {
+        // The second prompt has 16 tokens: a full block, whose usage shows no input beside the cache.
+        for text in ["short", "these 32 bytes are eight tokens.", long.as_str()] {
             let usage = engine.ask(api, say(text, 30), stream).await.usage;
             prompt += usage.prompt_tokens.unwrap();
             output += usage.completion_tokens.unwrap();
@@ -485,6 +486,31 @@ async fn wrong_settings_are_named() {
     let taken = SimulatorConfig { listen: first.simulator.local_addr(), ..config() };
     assert!(matches!(Simulator::start(taken).await, Err(Error::Bind { .. })));
     first.stop().await;
+}
+
+#[tokio::test]
+async fn requests_that_outgrow_the_cache_are_preempted_and_end_whole() {
+    let mut small = SimulatorConfig { kv_blocks: Some(40), ..config() };
+    // Slow enough that all are there before the first is done.
+    small.profile.timing.step_us = 2_000.0;
+    let engine = Engine::start(small).await;
+    // 8 requests of 13 blocks each.
+    let asks = (0..8).map(|index| {
+        let mut body = say(&format!("number {index}"), 190);
+        body["ignore_eos"] = true.into();
+        engine.ask(Api::Chat, body, true)
+    });
+    let replies = futures_util::future::join_all(asks).await;
+    let sum = |count: fn(&Reply) -> Option<u64>| replies.iter().filter_map(count).sum::<u64>();
+    assert_eq!(sum(|reply| reply.usage.completion_tokens), 8 * 190);
+    assert!(engine.metric("num_preemptions_total").await > 0);
+    assert_eq!(engine.metric("request_num_preemptions_count").await, 8);
+    let prompt = sum(|reply| reply.usage.prompt_tokens);
+    assert_eq!(engine.metric("prompt_tokens_total").await, prompt);
+    let cached = sum(|reply| reply.usage.cached_tokens);
+    assert_eq!(engine.metric("prefix_cache_hits_total").await, cached);
+    assert!(engine.simulator.stats().kv_cache_usage.abs() < f64::EPSILON);
+    engine.stop().await;
 }
 
 #[tokio::test]
