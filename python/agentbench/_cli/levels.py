@@ -79,7 +79,7 @@ def level_table(levels: Sequence[dict[str, Any]]) -> Table:
 def _steady_seconds(level: dict[str, Any]) -> float | None:
     if level["start_ms"] is None or level["end_ms"] is None:
         return None
-    return (level["end_ms"] - level["start_ms"]) / MILLISECONDS_PER_SECOND
+    return float(level["end_ms"] - level["start_ms"]) / MILLISECONDS_PER_SECOND
 
 
 def _worst(level: dict[str, Any]) -> str:
