@@ -4,12 +4,16 @@
 //! then traffic), stops them in the reverse one, and completes the manifest. What a row means is the
 //! parts' own affair. What can be refused is refused before the run directory is made.
 
+mod capacity;
 mod capture;
 mod replay;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub use capacity::{
+    CapacityProgress, CapacityRecording, CapacityRecordingConfig, PRESETS, Preset, SearchConfig,
+};
 pub use capture::{CaptureRecording, CaptureRecordingConfig};
 pub use replay::{ReplayRecording, ReplayRecordingConfig};
 
@@ -55,11 +59,17 @@ pub struct RecordingConfig {
 
 impl RecordingConfig {
     fn manifest(&self, kind: RunKind, clock: &Clock, engine: EngineInfo) -> Manifest {
+        let mut settings = self.settings.clone();
+        if self.metrics != MetricsPage::Off {
+            // Turns are joined to engine rows by it.
+            let interval_ms = self.poll_interval.as_secs_f64() * 1e3;
+            settings.insert("poll_interval_ms".to_owned(), interval_ms.into());
+        }
         Manifest {
             argv: self.argv.clone(),
             host: self.host.clone(),
             engine: Some(engine),
-            settings: self.settings.clone(),
+            settings,
             ..Manifest::new(kind, self.run_id.clone(), clock)
         }
     }

@@ -13,7 +13,7 @@ use crate::replay::{
     Replay, ReplayConfig, ReplayHandle, ReplayProgress, ReplaySettings, Summary, summarize_run,
 };
 use crate::shutdown::Shutdown;
-use crate::trace::{EngineInfo, Manifest, Run, RunKind};
+use crate::trace::{EngineInfo, Manifest, Run, RunKind, write_whole};
 
 /// How long what is on its way may go on once a replay is asked to stop: it is cut at once.
 const DRAIN: Duration = Duration::from_secs(2);
@@ -112,7 +112,7 @@ impl ReplayRecording {
     }
 }
 
-fn keep_settings(manifest: &mut Manifest, settings: &ReplaySettings) -> Result<()> {
+pub(super) fn keep_settings(manifest: &mut Manifest, settings: &ReplaySettings) -> Result<()> {
     let value = serde_json::to_value(settings)
         .map_err(|error| Error::Internal(format!("replay settings: {error}")))?;
     manifest.settings.insert("replay".to_owned(), value);
@@ -124,12 +124,11 @@ fn keep_settings(manifest: &mut Manifest, settings: &ReplaySettings) -> Result<(
     Ok(())
 }
 
-fn write_summary(dir: &Path) -> Result<Summary> {
+pub(super) fn write_summary(dir: &Path) -> Result<Summary> {
     let summary = summarize_run(&Run::open(dir)?)?;
     let mut text = serde_json::to_string_pretty(&summary)
         .map_err(|error| Error::Internal(format!("summary: {error}")))?;
     text.push('\n');
-    let path = dir.join("summary.json");
-    std::fs::write(&path, text).map_err(|error| Error::io(&path, error))?;
+    write_whole(&dir.join("summary.json"), text.as_bytes())?;
     Ok(summary)
 }
