@@ -1,5 +1,7 @@
 //! Power and energy of the devices that serve.
 //!
-//! Only what tells whether they can be measured here; nothing samples yet.
+//! `energy` turns samples into a figure with its validity, `nvml` tells whether devices can be measured
+//! here; nothing samples yet.
 
+pub mod energy;
 pub mod nvml;

@@ -2,7 +2,7 @@
 //!
 //! The library is opened at run time, so a machine without a driver gets a reason, not an error.
 
-use std::path::PathBuf;
+use std::path::Path;
 
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::{Device, Nvml};
@@ -42,8 +42,8 @@ pub struct NvmlDevice {
 }
 
 /// Looks for NVML and its devices. `lib_path` names the library where it is not on the loader's path.
-pub fn probe(lib_path: Option<PathBuf>) -> NvmlReport {
-    let opened = match &lib_path {
+pub fn probe(lib_path: Option<&Path>) -> NvmlReport {
+    let opened = match lib_path {
         Some(path) => Nvml::builder().lib_path(path.as_os_str()).init(),
         // The versioned name is the one that drivers and container runtimes install; the bare one
         // comes with development packages only.
@@ -102,7 +102,7 @@ fn explain(error: &NvmlError) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
+    use std::path::PathBuf;
     use std::process::Command;
 
     use super::*;
@@ -153,7 +153,7 @@ mod tests {
     #[test]
     fn devices_and_what_they_tell() {
         let dir = tempfile::tempdir().expect("a folder");
-        let report = probe(Some(build_stub(dir.path(), &["-DINIT=0"])));
+        let report = probe(Some(&build_stub(dir.path(), &["-DINIT=0"])));
         let unsupported = "the device does not support it".to_owned();
         let lost = NvmlError::GpuLost.to_string();
         let device = |index, uuid: &str| NvmlDevice {
@@ -189,7 +189,7 @@ mod tests {
     #[test]
     fn an_old_driver_lacks_the_energy_counter() {
         let dir = tempfile::tempdir().expect("a folder");
-        let report = probe(Some(build_stub(dir.path(), &["-DINIT=0", "-DOLD"])));
+        let report = probe(Some(&build_stub(dir.path(), &["-DINIT=0", "-DOLD"])));
         let NvmlReport::Found { devices, .. } = report else { panic!("not found: {report:?}") };
         assert_eq!(devices[0].energy_mj, Err("the driver is too old to tell it".to_owned()));
         assert_eq!(devices[0].power_mw, Ok(123_456));
@@ -203,7 +203,7 @@ mod tests {
             (not_loaded, "installed but not loaded"),
             (dir.path().join("absent.so"), "no NVIDIA driver library"),
         ] {
-            let report = probe(Some(library));
+            let report = probe(Some(&library));
             let NvmlReport::Missing { reason } = report else { panic!("found: {report:?}") };
             assert!(reason.contains(part), "{reason}");
         }
