@@ -174,12 +174,22 @@ impl Drop for Recording {
 }
 
 /// Which way a body goes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) enum Direction {
     /// From the agent to the engine.
-    Up,
-    /// From the engine to the agent.
-    Down,
+    Up(Upload),
+    /// From the engine to the agent; the request is active until its end.
+    Down { _active: Active },
+}
+
+/// Whether the upload of a request is through, whichever way it ended.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Upload(Arc<AtomicBool>);
+
+impl Upload {
+    pub(super) fn has_ended(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
 }
 
 /// Counts a body and, where it is recorded, copies it.
@@ -188,8 +198,6 @@ pub(super) struct BodyWatch {
     direction: Direction,
     counters: Arc<Counters>,
     copy: Option<(BodyCopy, Arc<Recording>)>,
-    /// A response's: the request is active until its end.
-    _active: Option<Active>,
 }
 
 impl BodyWatch {
@@ -197,17 +205,16 @@ impl BodyWatch {
         direction: Direction,
         counters: Arc<Counters>,
         copy: Option<(BodyCopy, Arc<Recording>)>,
-        active: Option<Active>,
     ) -> Self {
-        Self { direction, counters, copy, _active: active }
+        Self { direction, counters, copy }
     }
 }
 
 impl Watch for BodyWatch {
     fn data(&mut self, data: &Bytes, at_ns: i64) {
-        let counter = match self.direction {
-            Direction::Up => &self.counters.bytes_up,
-            Direction::Down => &self.counters.bytes_down,
+        let counter = match &self.direction {
+            Direction::Up(_) => &self.counters.bytes_up,
+            Direction::Down { .. } => &self.counters.bytes_down,
         };
         counter.fetch_add(data.len() as u64, Ordering::Relaxed);
         if let Some((copy, _)) = &mut self.copy {
@@ -216,16 +223,17 @@ impl Watch for BodyWatch {
     }
 
     fn end(self, how: End, at_ns: i64) {
-        match (self.direction, &how) {
-            (Direction::Down, End::Cancelled) => self.counters.client_cancelled(),
-            (Direction::Down, End::Error(_)) => self.counters.upstream_error(),
-            _ => {}
+        match (&self.direction, &how) {
+            (Direction::Down { .. }, End::Cancelled) => self.counters.client_cancelled(),
+            (Direction::Down { .. }, End::Error(_)) => self.counters.upstream_error(),
+            (Direction::Up(upload), _) => upload.0.store(true, Ordering::Release),
+            (Direction::Down { .. }, End::Complete) => {}
         }
         let Some((copy, recording)) = self.copy else { return };
         let copied = Some(Copied { copy, end: how, ended_ns: at_ns });
         recording.set(|exchange| match self.direction {
-            Direction::Up => exchange.request = copied,
-            Direction::Down => exchange.response = copied,
+            Direction::Up(_) => exchange.request = copied,
+            Direction::Down { .. } => exchange.response = copied,
         });
     }
 }

@@ -17,24 +17,25 @@ use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, Version, hea
 use http_body_util::{Either, Full};
 use hyper::body::Incoming;
 
+use super::connection::{Connections, EngineBody};
 use super::exchange::{
-    BodyCopy, BodyWatch, Direction, Exchange, Failure, Queue, Recording, ResponseHead,
+    BodyCopy, BodyWatch, Direction, Exchange, Failure, Queue, Recording, ResponseHead, Upload,
 };
 use super::stats::{Active, Counters, SideClass};
-use super::upstream::{Upstream, UpstreamClient};
+use super::upstream::Upstream;
 use crate::api::{Api, convert};
 use crate::clock::Clock;
 use crate::http::headers::{forwarded, without_secrets};
 use crate::http::tee::{Tee, chain};
 
 /// What the agent gets: the engine's body, or our own words about its absence.
-pub(super) type ResponseBody = Either<Tee<Incoming, BodyWatch>, Full<Bytes>>;
+pub(super) type ResponseBody = Either<Tee<EngineBody, BodyWatch>, Full<Bytes>>;
 
 /// Sends requests on to one engine.
 #[derive(Debug)]
 pub(super) struct Forwarder {
     pub(super) upstream: Upstream,
-    pub(super) client: UpstreamClient,
+    pub(super) connections: Arc<Connections>,
     pub(super) clock: Clock,
     pub(super) counters: Arc<Counters>,
     pub(super) queue: Arc<Queue>,
@@ -71,15 +72,16 @@ impl Forwarder {
         parts.headers = forwarded(&parts.headers, Some(self.upstream.host()));
         parts.uri = uri;
         parts.version = Version::HTTP_11;
-        let watch = self.watch(Direction::Up, recording.clone(), None);
+        let upload = Upload::default();
+        let watch = self.watch(Direction::Up(upload.clone()), recording.clone());
         let request = Request::from_parts(parts, Tee::new(body, self.clock, watch));
 
         let mut waiting = Waiting { counters: &self.counters, answered: false };
-        let result = self.client.request(request).await;
+        let result = self.connections.send(request, &upload).await;
         waiting.answered = true;
         match result {
             Ok(response) => self.respond(response, recording, active),
-            Err(error) => self.fail(in_words, &error, recording.as_ref()),
+            Err(error) => self.fail(in_words, &*error, recording.as_ref()),
         }
     }
 
@@ -101,20 +103,15 @@ impl Forwarder {
         Recording::start(exchange, Arc::clone(&self.queue), self.clock)
     }
 
-    fn watch(
-        &self,
-        direction: Direction,
-        recording: Option<Arc<Recording>>,
-        active: Option<Active>,
-    ) -> BodyWatch {
+    fn watch(&self, direction: Direction, recording: Option<Arc<Recording>>) -> BodyWatch {
         let copy =
             recording.map(|recording| (BodyCopy::new(self.max_recorded_body_bytes), recording));
-        BodyWatch::new(direction, Arc::clone(&self.counters), copy, active)
+        BodyWatch::new(direction, Arc::clone(&self.counters), copy)
     }
 
     fn respond(
         &self,
-        response: Response<Incoming>,
+        response: Response<EngineBody>,
         recording: Option<Arc<Recording>>,
         active: Active,
     ) -> Response<ResponseBody> {
@@ -126,19 +123,17 @@ impl Forwarder {
             let head = ResponseHead { status: parts.status, headers };
             recording.set(|exchange| exchange.head = Some(head));
         }
-        let watch = self.watch(Direction::Down, recording, Some(active));
+        let watch = self.watch(Direction::Down { _active: active }, recording);
         Response::from_parts(parts, Either::Left(Tee::new(body, self.clock, watch)))
     }
 
     fn fail(
         &self,
         api: Api,
-        error: &hyper_util::client::legacy::Error,
+        error: &(dyn StdError + 'static),
         recording: Option<&Arc<Recording>>,
     ) -> Response<ResponseBody> {
-        // The client's own words name no cause; the first source does.
-        let cause = error.source().map_or_else(|| error.to_string(), chain);
-        let message = format!("upstream {}: {cause}", self.upstream.shown());
+        let message = format!("upstream {}: {}", self.upstream.shown(), chain(error));
         let status =
             if is_timeout(error) { StatusCode::GATEWAY_TIMEOUT } else { StatusCode::BAD_GATEWAY };
         if is_client_broken(error) {

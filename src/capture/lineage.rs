@@ -20,12 +20,16 @@
 //! without a name belongs to the session of the thread that it continues, else opens a session.
 //! Pure: no clock, no I/O, no text of prompts is kept.
 
+mod text;
+mod thread;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use self::text::{last_assistant_text, strings_of};
+use self::thread::{Last, Thread};
 use super::prompt::Prompt;
-use crate::api::{ContentHash, Unit, UnitKind};
-use crate::clock::elapsed_ms;
+use crate::api::{ContentHash, Unit};
 use crate::trace::record::TurnKind;
 
 /// Calls of other agents by one thread that are remembered, the newest last.
@@ -123,38 +127,6 @@ struct Session {
     threads: usize,
     /// Prompts that its threads gave to other agents.
     spawns: Vec<(ThreadKey, String)>,
-}
-
-#[derive(Debug)]
-struct Thread {
-    id: String,
-    session: Arc<str>,
-    /// How the thread is found again.
-    root: (Option<Arc<str>>, u128),
-    agent: Option<(Arc<str>, String)>,
-    parent: Option<ThreadKey>,
-    parent_id: Option<String>,
-    kind: TurnKind,
-    first: u128,
-    first_answered: bool,
-    turn: u32,
-    last: Last,
-    child_ends_ns: Vec<i64>,
-    used: u64,
-}
-
-/// The last attempt of a thread.
-#[derive(Debug, Default)]
-struct Last {
-    prompt: Prompt,
-    body: Option<ContentHash>,
-    end: Option<AttemptEnd>,
-    ended_ns: i64,
-    calls: Vec<String>,
-    reply: Option<ContentHash>,
-    n_shared_units: u32,
-    tool_exec_ms: Option<f64>,
-    residual_wait_ms: Option<f64>,
 }
 
 impl Lineage {
@@ -367,124 +339,8 @@ impl Lineage {
     }
 }
 
-/// How well a request fits a thread; the greatest wins.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Fitness {
-    is_retry: bool,
-    answers_its_calls: bool,
-    extends: bool,
-    repeats_its_reply: bool,
-    run: usize,
-    used: u64,
-}
-
-impl Thread {
-    /// None where the request cannot continue this thread.
-    fn fitness(
-        &self,
-        seen: &Seen<'_>,
-        prompt: &Prompt,
-        repeated_reply: Option<ContentHash>,
-    ) -> Option<Fitness> {
-        let last = &self.last;
-        let run = prompt.shared_run(&last.prompt);
-        let goes_on = seen.arrived_ns < last.ended_ns && last.end != Some(AttemptEnd::ClientGone);
-        let begins_anew = self.first_answered
-            && prompt.conversation_len() > 0
-            && prompt.fingerprint() == self.first;
-        if (self.kind == TurnKind::Utility) != seen.utility
-            || run < last.prompt.root_len()
-            || goes_on
-            || begins_anew
-            || (run == 0 && seen.session.is_none())
-        {
-            return None;
-        }
-        Some(Fitness {
-            is_retry: self.is_retried_by(seen),
-            answers_its_calls: seen
-                .answered_calls
-                .iter()
-                .any(|call| last.calls.iter().any(|own| own == call)),
-            extends: run == last.prompt.conversation_len() && run < prompt.conversation_len(),
-            repeats_its_reply: last.reply.is_some() && last.reply == repeated_reply,
-            run,
-            used: self.used,
-        })
-    }
-
-    fn is_retried_by(&self, seen: &Seen<'_>) -> bool {
-        self.last.end.is_some_and(|end| end != AttemptEnd::Answered)
-            && self.last.body == Some(seen.body)
-    }
-
-    /// Takes a request in: a new turn, or another attempt at the last one.
-    fn advance(&mut self, seen: &Seen<'_>, prompt: Prompt, is_new: bool) {
-        let is_retry = self.is_retried_by(seen);
-        if !is_retry {
-            let since = |from_ns: i64| elapsed_ms(from_ns, seen.arrived_ns).max(0.0);
-            self.last.n_shared_units = prompt.shared_units(&self.last.prompt) as u32;
-            self.last.tool_exec_ms = (!is_new).then(|| since(self.last.ended_ns));
-            let ran = |end: &&i64| (self.last.ended_ns..=seen.arrived_ns).contains(*end);
-            let last_child = self.child_ends_ns.iter().filter(ran).max().copied();
-            self.last.residual_wait_ms = last_child.filter(|_| !is_new).map(since);
-            if !is_new {
-                self.turn += 1;
-            }
-        }
-        if self.turn == 0 {
-            self.first_answered = seen.end == AttemptEnd::Answered;
-        }
-        self.child_ends_ns.retain(|end| *end > seen.ended_ns);
-        self.last.prompt = prompt;
-        self.last.body = Some(seen.body);
-        self.last.end = Some(seen.end);
-        self.last.ended_ns = seen.ended_ns;
-        self.last.calls = seen.calls.iter().map(|call| (*call).to_owned()).collect();
-        let text = seen.reply_text.trim();
-        self.last.reply = (!text.is_empty()).then(|| ContentHash::of(text.as_bytes()));
-    }
-}
-
 fn agent_of(seen: &Seen<'_>) -> Option<(Arc<str>, String)> {
     Some((Arc::from(seen.session.unwrap_or_default()), seen.agent_id?.to_owned()))
-}
-
-/// Identity of what the last assistant message of a prompt says.
-fn last_assistant_text(units: &[Unit]) -> Option<ContentHash> {
-    let is_assistant = |unit: &&Unit| unit.kind == UnitKind::Message && unit.role == "assistant";
-    let text = content_text(&units.iter().rev().find(is_assistant)?.text);
-    Some(ContentHash::of(text.trim().as_bytes()))
-}
-
-/// Visible text of a message: a content string, or its text blocks.
-fn content_text(message: &str) -> String {
-    let message: serde_json::Value = serde_json::from_str(message).unwrap_or_default();
-    match &message["content"] {
-        serde_json::Value::String(text) => text.clone(),
-        serde_json::Value::Array(blocks) => {
-            blocks.iter().filter_map(|block| block["text"].as_str()).collect()
-        }
-        _ => String::new(),
-    }
-}
-
-/// Every string in a JSON text, a line each.
-fn strings_of(json: &str) -> String {
-    fn walk(value: &serde_json::Value, text: &mut String) {
-        match value {
-            serde_json::Value::String(string) => {
-                text.push_str(string);
-                text.push('\n');
-            }
-            serde_json::Value::Array(values) => values.iter().for_each(|value| walk(value, text)),
-            serde_json::Value::Object(fields) => fields.values().for_each(|v| walk(v, text)),
-            _ => {}
-        }
-    }
-    let mut text = String::new();
-    walk(&serde_json::from_str(json).unwrap_or_default(), &mut text);
-    text
 }
 
 #[cfg(test)]

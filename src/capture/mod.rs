@@ -5,6 +5,7 @@
 //! slows it nor changes it. The rows' meaning is `trace::record`'s, the APIs are `api`'s.
 
 mod agent;
+mod connection;
 mod content;
 mod exchange;
 mod forward;
@@ -98,7 +99,7 @@ impl Capture {
     ) -> Result<CaptureHandle> {
         let upstream = Upstream::parse(&config.upstream)?;
         let upstream_tasks = TaskTracker::new();
-        let client = upstream.client(config.connect_timeout, &upstream_tasks)?;
+        let connections = upstream.connections(config.connect_timeout, &upstream_tasks, clock)?;
         let bind = |source| Error::Bind { addr: config.listen, source };
         let listener = TcpListener::bind(config.listen).await.map_err(bind)?;
         let local_addr = listener.local_addr().map_err(bind)?;
@@ -112,7 +113,7 @@ impl Capture {
         tracing::info!(%local_addr, upstream = upstream.shown(), "capture listens");
         let forwarder = Arc::new(Forwarder {
             upstream,
-            client,
+            connections,
             clock,
             counters: Arc::clone(&counters),
             queue: Arc::clone(&queue),
@@ -226,6 +227,8 @@ async fn serve(
         http1::Builder::new()
             .preserve_header_case(true)
             .auto_date_header(false)
+            // Small chunks that piled up go out as one piece instead of a long list of pieces.
+            .writev(false)
             .serve_connection(TokioIo::new(stream), service)
     );
     // How a connection ends is told by the rows of its requests.

@@ -1,27 +1,20 @@
-//! The engine behind the proxy: its URL, where a request goes, and the client that takes it there.
+//! The engine behind the proxy: its URL, the path that a request gets there, and how it is reached.
 //!
-//! The client changes nothing: no redirects, no decompression, no headers of its own, no time limit
-//! but the one for connecting.
+//! How requests travel is `connection`'s affair.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderValue, Uri};
-use hyper::body::Incoming;
-use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
-use hyper_util::client::legacy::Client;
+use hyper_rustls::HttpsConnectorBuilder;
 use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::TokioTimer;
 use tokio_util::task::TaskTracker;
 
-use super::exchange::BodyWatch;
+use super::connection::Connections;
+use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::http::headers::masked;
-use crate::http::tee::Tee;
-
-/// The client towards the engine.
-pub(super) type UpstreamClient = Client<HttpsConnector<HttpConnector>, Tee<Incoming, BodyWatch>>;
 
 /// The engine's address.
 #[derive(Debug, Clone)]
@@ -68,13 +61,12 @@ impl Upstream {
         })
     }
 
-    /// Where a request for `path` goes.
+    /// What a request for `path` asks the engine for.
     pub(super) fn uri(&self, path: &PathAndQuery) -> Result<Uri, http::Error> {
-        let builder = Uri::builder().scheme(self.scheme.clone()).authority(self.authority.clone());
         if self.base_path.is_empty() {
-            builder.path_and_query(path.clone()).build()
+            Uri::builder().path_and_query(path.clone()).build()
         } else {
-            builder.path_and_query(format!("{}{path}", self.base_path)).build()
+            Uri::builder().path_and_query(format!("{}{path}", self.base_path)).build()
         }
     }
 
@@ -88,45 +80,28 @@ impl Upstream {
         &self.shown
     }
 
-    /// A client for this engine.
-    pub(super) fn client(
+    /// Connections to this engine; none is opened yet.
+    pub(super) fn connections(
         &self,
         connect_timeout: Duration,
         tasks: &TaskTracker,
-    ) -> Result<UpstreamClient> {
+        clock: Clock,
+    ) -> Result<Arc<Connections>> {
         let mut http = HttpConnector::new();
         http.enforce_http(false);
         http.set_nodelay(true);
-        http.set_connect_timeout(Some(connect_timeout));
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let tls = HttpsConnectorBuilder::new()
             .with_provider_and_platform_verifier(provider)
             .map_err(|error| Error::upstream(&self.shown, format!("no TLS: {error}")))?;
         let connector = tls.https_or_http().enable_http1().wrap_connector(http);
-        Ok(Client::builder(Tracked(tasks.clone()))
-            .pool_timer(TokioTimer::new())
-            .set_host(false)
-            .http1_preserve_header_case(true)
-            .http1_title_case_headers(false)
-            // Only a request of which nothing was written goes on another connection: the pooled one
-            // was closed under it by the engine. A client without the proxy would not see an error
-            // then either.
-            .retry_canceled_requests(true)
-            .build(connector))
-    }
-}
-
-/// Spawns the tasks of connections to the engine where they can be waited for.
-#[derive(Debug, Clone)]
-struct Tracked(TaskTracker);
-
-impl<F> hyper::rt::Executor<F> for Tracked
-where
-    F: Future + Send + 'static,
-    F::Output: Send + 'static,
-{
-    fn execute(&self, task: F) {
-        self.0.spawn(task);
+        let origin = Uri::builder()
+            .scheme(self.scheme.clone())
+            .authority(self.authority.clone())
+            .path_and_query("/")
+            .build()
+            .map_err(|error| Error::config(format!("upstream `{}`: {error}", self.shown)))?;
+        Ok(Connections::new(origin, connector, connect_timeout, tasks.clone(), clock))
     }
 }
 
@@ -137,11 +112,11 @@ mod tests {
     #[test]
     fn base_path_and_query_are_joined() {
         for (url, path, joined) in [
-            ("http://h:1", "/v1/messages?beta=true", "http://h:1/v1/messages?beta=true"),
-            ("http://h:1/", "/v1/models", "http://h:1/v1/models"),
-            ("https://h/api/", "/v1/models", "https://h/api/v1/models"),
-            ("http://[::1]:9/a/b", "/", "http://[::1]:9/a/b/"),
-            ("http://h", "//odd/%2F/../x?", "http://h//odd/%2F/../x?"),
+            ("http://h:1", "/v1/messages?beta=true", "/v1/messages?beta=true"),
+            ("http://h:1/", "/v1/models", "/v1/models"),
+            ("https://h/api/", "/v1/models", "/api/v1/models"),
+            ("http://[::1]:9/a/b", "/", "/a/b/"),
+            ("http://h", "//odd/%2F/../x?", "//odd/%2F/../x?"),
         ] {
             let upstream = Upstream::parse(url).unwrap();
             let path = path.parse().unwrap();

@@ -121,7 +121,8 @@ impl OfferedApis {
 /// Whether an engine makes outputs as long as asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LengthForcing {
-    /// The forced output had the length asked for, and the same request unforced a shorter one.
+    /// The forced output had the length asked for, and the same request unforced a shorter one or, of a
+    /// minimum above the maximum, a refusal.
     Honoured,
     /// The output ended of itself.
     Ignored {
@@ -130,7 +131,8 @@ pub enum LengthForcing {
         /// Tokens that came.
         given: u64,
     },
-    /// Nothing can be said: the output is that long unforced as well, or the usage is missing.
+    /// Nothing can be said: the output is that long unforced as well and the engine takes a minimum
+    /// above the maximum, or the usage is missing.
     Untold,
     /// The engine does not take such a request.
     Refused(Refusal),
@@ -194,6 +196,11 @@ impl Control {
 
     /// The models served.
     pub async fn models(&self) -> Result<Vec<ServedModel>> {
+        self.listed().await?.map_err(|why| self.error(why))
+    }
+
+    /// The models served, or why the engine does not list them.
+    async fn listed(&self) -> Result<Result<Vec<ServedModel>, String>> {
         #[derive(Deserialize)]
         struct List {
             data: Vec<ServedModel>,
@@ -205,12 +212,27 @@ impl Control {
                 StatusCode::NOT_FOUND => "give the address before /v1",
                 _ => "look into the engine's log",
             };
-            return Err(self.error(format!("/v1/models answered {status}; {remedy}")));
+            return Ok(Err(format!("/v1/models answered {status}; {remedy}")));
         }
-        let list: List = serde_json::from_str(&body).map_err(|_| {
-            self.error("/v1/models is no list of models; is this an inference engine?".to_owned())
-        })?;
-        Ok(list.data)
+        Ok(serde_json::from_str(&body).map(|list: List| list.data).map_err(|_| {
+            "/v1/models is no list of models; is this an inference engine?".to_owned()
+        }))
+    }
+
+    /// Refuses a model that the engine does not serve, with those that it does.
+    pub async fn require_model(&self, name: &str) -> Result<()> {
+        let models = self.models().await?;
+        if models.iter().any(|model| model.id == name) {
+            return Ok(());
+        }
+        let served: Vec<&str> = models.iter().map(|model| model.id.as_str()).collect();
+        Err(self.error(match served.as_slice() {
+            [] => format!("the engine does not serve the model `{name}`; it lists none"),
+            _ => format!(
+                "the engine does not serve the model `{name}`; it serves {}",
+                served.join(", ")
+            ),
+        }))
     }
 
     /// What `/version` says; none where there is no such page.
@@ -228,6 +250,21 @@ impl Control {
     /// What the engine is, for the manifest.
     pub async fn info(&self) -> Result<EngineInfo> {
         let models = self.models().await?;
+        self.introduced(models).await
+    }
+
+    /// What the engine tells of itself unasked for a key: one that answers but lists no models (it
+    /// wants a key, or has no such page) is there all the same. With the reason why nothing is known
+    /// of its models.
+    pub async fn info_as_told(&self) -> Result<(EngineInfo, Option<String>)> {
+        let (models, why) = match self.listed().await? {
+            Ok(models) => (models, None),
+            Err(why) => (Vec::new(), Some(why)),
+        };
+        Ok((self.introduced(models).await?, why))
+    }
+
+    async fn introduced(&self, models: Vec<ServedModel>) -> Result<EngineInfo> {
         let version = self.version().await?;
         let first = models.first();
         let owner = first.and_then(|model| model.owned_by.clone());
@@ -342,10 +379,14 @@ impl Control {
         }
         // A model that talks on would reach the limit anyway: only the comparison shows the force.
         let (status, reply) = self.post(api.path(), &unforced).await?;
-        Ok(match output_tokens(&reply) {
-            Some(given) if status.is_success() && given < PROBE_TOKENS => LengthForcing::Honoured,
-            _ => LengthForcing::Untold,
-        })
+        if status.is_success() && output_tokens(&reply).is_some_and(|given| given < PROBE_TOKENS) {
+            return Ok(LengthForcing::Honoured);
+        }
+        // And where this one talks on: an engine that heeds the minimum refuses one above the maximum,
+        // which one that drops the parameter does not see.
+        body["min_tokens"] = json!(PROBE_TOKENS + 1);
+        let (status, _) = self.post(api.path(), &body).await?;
+        Ok(if status.is_client_error() { LengthForcing::Honoured } else { LengthForcing::Untold })
     }
 
     fn at(&self, path: &str) -> Url {

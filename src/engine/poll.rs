@@ -337,7 +337,8 @@ impl Worker {
                 }
                 Err(error) => {
                     stats.failed += 1;
-                    went_down = stats.last_error.is_none();
+                    // The first scrape's failure is an error of the start and told there.
+                    went_down = stats.last_error.is_none() && stats.ticks > 1;
                     stats.last_error = Some(error.to_owned());
                 }
             }

@@ -93,6 +93,7 @@ struct Recorded {
     outcome: Outcome,
     body_template: String,
     units: Vec<u32>,
+    lost_units: bool,
     n_shared_units: usize,
     start_ns: i64,
     end_ns: i64,
@@ -110,6 +111,8 @@ impl Recorded {
             Some("unknown api")
         } else if self.body_template.is_empty() {
             Some("no request body")
+        } else if self.lost_units {
+            Some("parts of the request body were not recorded")
         } else {
             None
         }
@@ -162,6 +165,7 @@ impl Planner {
             outcome: row.outcome,
             body_template: row.body_template,
             units,
+            lost_units: false,
             n_shared_units: row.n_shared_units as usize,
             tool_exec_ms: row.tool_exec_ms,
             residual_wait_ms: row.residual_wait_ms,
@@ -181,11 +185,17 @@ impl Planner {
         index
     }
 
-    /// The plan. `unit_bytes` gives the length of a unit's text by its hash.
+    /// The plan. `unit_bytes` gives the length of a unit's text by its hash; none for one that the
+    /// recording lost.
     pub fn finish(mut self, unit_bytes: &dyn Fn(&str) -> Option<u64>) -> Plan {
-        let bytes_of = |unit: u32| unit_bytes(&self.unit_hashes[unit as usize]).unwrap_or_default();
+        let lengths: Vec<Option<u64>> =
+            self.unit_hashes.iter().map(|hash| unit_bytes(hash)).collect();
+        let bytes_of = |unit: u32| lengths[unit as usize].unwrap_or_default();
         let mut sessions: Vec<(i64, SessionPlan)> = Vec::new();
-        for (session_id, turns) in self.sessions {
+        for (session_id, mut turns) in self.sessions {
+            for turn in &mut turns {
+                turn.lost_units = turn.units.iter().any(|unit| lengths[*unit as usize].is_none());
+            }
             let threads = threads_of(turns, &mut self.skipped);
             let Some(start_ns) = threads.iter().map(Thread::start_ns).min() else { continue };
             sessions.push((start_ns, plan_session(session_id, threads, start_ns, &bytes_of)));

@@ -218,3 +218,13 @@ fn planned_cached_tokens_are_what_the_thread_had_sent() {
     assert_eq!(plan.sessions[0].requests[0].target_output_tokens, Some(7));
     assert_eq!(plan.sessions[0].requests[0].planned_prompt_tokens, Some(400));
 }
+
+#[test]
+fn a_turn_whose_units_were_lost_is_left_out() {
+    let mut planner = Planner::new(true);
+    planner.add(turn("a 0 0..1 units=xy"));
+    planner.add(turn("a 1 2..3 units=xyz shared=2"));
+    let plan = planner.finish(&|hash| (hash != "z").then_some(100));
+    assert_eq!(plan.n_requests(), 1);
+    assert_eq!(plan.skipped["parts of the request body were not recorded"], 1);
+}

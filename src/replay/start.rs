@@ -258,10 +258,33 @@ async fn in_background<T: Send + 'static>(
     tokio::task::spawn_blocking(work).await.map_err(|error| Error::Internal(error.to_string()))?
 }
 
+/// The columns that planning looks at: the texts, which are most of the table, are not read.
+const PLANNED_COLUMNS: [&str; 19] = [
+    "session_id",
+    "thread_id",
+    "parent_thread_id",
+    "turn",
+    "request_id",
+    "api",
+    "kind",
+    "outcome",
+    "body_template",
+    "unit_hashes",
+    "n_shared_units",
+    "request_time",
+    "response_end_time",
+    "last_output_time",
+    "e2e_ms",
+    "tool_exec_ms",
+    "residual_wait_ms",
+    "isl",
+    "osl",
+];
+
 /// The plan of a recording. Blocks: reads its tables.
 fn plan_of(run: &Run, include_utility: bool) -> Result<Plan> {
     let mut planner = Planner::new(include_utility);
-    for turn in run.rows::<TurnRow>()? {
+    for turn in run.rows_of_columns::<TurnRow>(&PLANNED_COLUMNS)? {
         planner.add(turn?);
     }
     let plan = planner.finish(&|hash| run.unit_text(hash).ok().map(|text| text.len() as u64));
@@ -304,6 +327,9 @@ impl Engine {
             ));
         }
         let info = control.info().await?;
+        if let Some(name) = &config.model {
+            control.require_model(name).await?;
+        }
         let model = config.model.clone().or_else(|| info.model.clone()).ok_or_else(|| {
             Error::upstream(control.url(), "the engine names no model; give the model's name")
         })?;

@@ -24,7 +24,7 @@ use super::record::{Row, Table};
 /// A batch read from a journal holds at most this many rows …
 const BATCH_ROWS: usize = 1024;
 /// … and about this many bytes of JSON.
-const BATCH_BYTES: usize = 4 << 20;
+const BATCH_BYTES: usize = 1 << 20;
 /// Time between syncs.
 const SYNC_INTERVAL: Duration = Duration::from_secs(1);
 

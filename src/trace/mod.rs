@@ -2,7 +2,7 @@
 //!
 //! Reading order: `record` (the rows), `schema` (their columns), `manifest`; `queue`, `journal` and
 //! `writer` while a run goes; `parquet_file`, `join` and `close` when it ends; `tables`, `row_decode`
-//! and `reader` to read it.
+//! and `reader` to read it, `totals` to add it up.
 
 mod close;
 mod files;
@@ -16,9 +16,12 @@ pub mod record;
 mod row_decode;
 pub mod schema;
 mod tables;
+pub mod totals;
 pub mod writer;
 
+pub(crate) use files::write_whole;
 pub use manifest::{EngineInfo, FORMAT_VERSION, HostInfo, Manifest, RunKind};
 pub use reader::Run;
 pub use record::{Record, Row, Table};
+pub use totals::{TurnTotals, turn_totals};
 pub use writer::{RowSender, RunWriter};

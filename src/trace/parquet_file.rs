@@ -23,7 +23,7 @@ use super::schema;
 use crate::error::{Error, Result};
 
 /// A row group is closed when its buffers hold this much.
-const ROW_GROUP_BYTES: usize = 16 << 20;
+const ROW_GROUP_BYTES: usize = 8 << 20;
 /// A batch read from a file holds about this many bytes …
 const BATCH_BYTES: usize = 8 << 20;
 /// … and at most this many rows.

@@ -35,16 +35,30 @@ def tables() -> list[tuple[str, str]]:
 def struct(name: str) -> tuple[str, list[tuple[str, str, str]]]:
     """The doc line of a row struct and its fields as (name, Rust type, doc)."""
     text = SOURCE.read_text()
-    found = re.search(rf"((?:^/// [^\n]*\n)+)#\[derive[^\n]*\n(?:#[^\n]*\n)*pub struct {name} \{{\n(.*?)^\}}", text, re.MULTILINE | re.DOTALL)
+    found = re.search(
+        rf"((?:^/// [^\n]*\n)+)#\[derive[^\n]*\n(?:#[^\n]*\n)*pub struct {name} \{{\n(.*?)^\}}",
+        text,
+        re.MULTILINE | re.DOTALL,
+    )
     assert found, name
     doc = " ".join(line.removeprefix("/// ") for line in found[1].splitlines())
     fields = re.findall(r"((?:    /// .*\n)+)(?:    #.*\n)*    pub (\w+): (.*),\n", found[2])
-    return doc, [(field, kind, " ".join(line.strip()[4:] for line in docs.splitlines())) for docs, field, kind in fields]
+    return doc, [
+        (field, kind, " ".join(line.strip()[4:] for line in docs.splitlines())) for docs, field, kind in fields
+    ]
 
 
 def column_type(rust: str) -> str:
     """A Rust field's type in the words of the tables."""
-    plain = {"String": "string", "bool": "bool", "f64": "float64", "i64": "int64", "u64": "uint64", "u32": "uint32", "u16": "uint16"}
+    plain = {
+        "String": "string",
+        "bool": "bool",
+        "f64": "float64",
+        "i64": "int64",
+        "u64": "uint64",
+        "u32": "uint32",
+        "u16": "uint16",
+    }
     if inner := re.fullmatch(r"Option<(.*)>", rust):
         return f"{column_type(inner[1])}, null"
     if inner := re.fullmatch(r"Vec<(.*)>", rust):

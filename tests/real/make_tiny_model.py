@@ -10,6 +10,7 @@ Run with the Python of the vLLM environment: make_tiny_model.py FOLDER
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import sys
@@ -37,7 +38,8 @@ TOOL_MARKS = ("<tool_call>", "</tool_call>", "<tool_response>", "</tool_response
 # turn, so a conversation that grows extends its own prompt and the prefix cache has work to do.
 CHAT_TEMPLATE = (
     "{% macro part(role, text) %}<|im_start|>{{ role }}\n{{ text }}<|im_end|>\n{% endmacro %}"
-    "{% if tools %}<|im_start|>system\nTools:\n{% for tool in tools %}{{ tool | tojson }}\n{% endfor %}<|im_end|>\n{% endif %}"
+    "{% if tools %}<|im_start|>system\nTools:\n"
+    "{% for tool in tools %}{{ tool | tojson }}\n{% endfor %}<|im_end|>\n{% endif %}"
     "{% for message in messages %}"
     "{% set text = message.content if message.content is string else '' %}"
     "{% if message.role == 'tool' %}{{ part('user', '<tool_response>' ~ text ~ '</tool_response>') }}"
@@ -81,7 +83,7 @@ def chain(tokenizer: Tokenizer, opening: str, calls: list[str]) -> list[tuple[in
     ]
     for call in calls:
         edges += [(token(opening), token(call), 1 / len(calls)), (token(call), token("</tool_call>"), 1.0)]
-    edges += [(token(a), token(b), 1.0) for a, b in zip(FAREWELL, FAREWELL[1:], strict=False)]
+    edges += [(token(a), token(b), 1.0) for a, b in itertools.pairwise(FAREWELL)]
     return edges
 
 
@@ -115,7 +117,7 @@ def make_weights(vocab: int, edges: list[tuple[int, int, float]]) -> dict[str, t
 
 def configs(vocab: int, end: int) -> dict[str, dict[str, object]]:
     """The JSON files beside the weights, by name."""
-    model = {
+    model: dict[str, object] = {
         "architectures": ["Qwen3ForCausalLM"],
         "model_type": "qwen3",
         "vocab_size": vocab,
@@ -135,7 +137,7 @@ def configs(vocab: int, end: int) -> dict[str, dict[str, object]]:
         "torch_dtype": "bfloat16",
         "eos_token_id": end,
     }
-    tokenizer = {
+    tokenizer: dict[str, object] = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "eos_token": "<|im_end|>",
         "pad_token": "<|endoftext|>",
@@ -143,7 +145,7 @@ def configs(vocab: int, end: int) -> dict[str, dict[str, object]]:
         "chat_template": CHAT_TEMPLATE,
         "clean_up_tokenization_spaces": False,
     }
-    generation = {"eos_token_id": end, "pad_token_id": 0, "do_sample": True}
+    generation: dict[str, object] = {"eos_token_id": end, "pad_token_id": 0, "do_sample": True}
     return {"config": model, "tokenizer_config": tokenizer, "generation_config": generation}
 
 
@@ -161,7 +163,6 @@ def main() -> None:
     weights = make_weights(vocab, chain(tokenizer, opening, calls))
     # The weights come last: their presence tells that the folder is whole.
     save_file(weights, str(folder / "model.safetensors"), metadata={"format": "pt"})
-    print(f"{folder}: calls {TOOL} with probability {CALL_PROBABILITY}")
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@
 mod capture;
 mod export;
 mod replay;
+mod simulator;
 mod synthesize;
 mod trace;
 mod transparency;

@@ -186,3 +186,25 @@ fn a_shutdown_keeps_the_sessions_that_are_there() {
     assert_eq!(manifest.counts["sessions"], 0);
     assert_eq!(manifest.notes.last().unwrap(), "Ended early: fewer sessions than asked for.");
 }
+
+#[test]
+fn the_bundled_sample_replays_whole_and_without_long_waits() {
+    let run = Run::open(&bundled()).unwrap();
+    let mut planner = agentbench::replay::plan::Planner::new(false);
+    for turn in rows::<TurnRow>(&run) {
+        planner.add(turn);
+    }
+    let bytes: BTreeMap<String, u64> =
+        rows::<UnitRow>(&run).into_iter().map(|unit| (unit.hash, unit.n_bytes)).collect();
+    let plan = planner.finish(&|hash| bytes.get(hash).copied());
+    assert!(plan.skipped.is_empty(), "{:?}", plan.skipped);
+    assert_eq!(plan.n_requests() as u64, run.manifest().rows["turn_traces"]);
+    assert_eq!(plan.sessions.len(), SAMPLE_SESSIONS as usize);
+    for session in &plan.sessions {
+        let first = session.requests.iter().filter(|request| request.after.is_empty()).count();
+        assert_eq!(first, 1, "{}: one request opens the session", session.session_id);
+        // All waits in a row: no replay can wait longer than that.
+        let wait_ms: f64 = session.requests.iter().map(|request| request.wait_ms).sum();
+        assert!(wait_ms < 5_000.0, "{} waits {wait_ms} ms", session.session_id);
+    }
+}

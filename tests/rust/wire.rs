@@ -98,6 +98,14 @@ impl Peer {
         self.stream.set_zero_linger().unwrap();
     }
 
+    /// Two peers at the same end, one to read with and one to write with.
+    pub(crate) fn split(self) -> (Self, Self) {
+        let stream = self.stream.into_std().unwrap();
+        let twin = TcpStream::from_std(stream.try_clone().unwrap()).unwrap();
+        let stream = TcpStream::from_std(stream).unwrap();
+        (Self { stream, unread: self.unread }, Self { stream: twin, unread: Vec::new() })
+    }
+
     /// A request head with one body of known length.
     pub(crate) async fn post(&mut self, path: &str, headers: &str, body: &[u8]) {
         let length = body.len();

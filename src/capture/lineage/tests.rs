@@ -1,7 +1,7 @@
 //! Requests in the order in which they end, and the thread and turn that each must be given.
 
 use super::*;
-use crate::api::Block;
+use crate::api::{Block, UnitKind};
 
 /// One request, written short. Units are words: `s:` a system block, `t:` a tool, `u:`, `a:`, `r:`
 /// messages of user, assistant and tool results, `x:` a bare line, `e:` a user message that is only a

@@ -4,4 +4,5 @@
 mod faults;
 mod recording;
 mod sending;
+mod simulated;
 mod upstream;

@@ -10,10 +10,7 @@ use super::kill::{child, told_by};
 use super::{all, create, file_names, journal, manifest, turn, unit, wait_until};
 
 fn check_open(dir: &Path, place: &Path, words: &str) {
-    let error = match Run::open(dir) {
-        Ok(_) => panic!("{words}: opened"),
-        Err(error) => error,
-    };
+    let Err(error) = Run::open(dir) else { panic!("{words}: opened") };
     assert!(matches!(error, Error::Trace { .. }), "{error:?}");
     let text = error.to_string();
     assert!(text.starts_with(&place.display().to_string()), "{text}");
@@ -113,7 +110,7 @@ fn a_directory_without_room_is_left_as_it_was() {
     let parent = tempfile::tempdir().unwrap();
     let child =
         child("trace::faults::a_directory_without_room_is_left_as_it_was", NO_ROOM, parent.path());
-    run_with_file_limit(child, 0);
+    run_with_file_limit(&child, 0);
 }
 
 const FULL: &str = "AGENTBENCH_TEST_FULL_DISK";
@@ -128,7 +125,7 @@ fn a_full_disk_loses_rows_and_counts_them() {
     let parent = tempfile::tempdir().unwrap();
     let dir = parent.path().join("run");
     let child = child("trace::faults::a_full_disk_loses_rows_and_counts_them", FULL, &dir);
-    run_with_file_limit(child, 128);
+    run_with_file_limit(&child, 128);
     let run = Run::open(&dir).unwrap();
     let lost = run.manifest().dropped["turn_traces"];
     let turns = all::<TurnRow>(&run);
@@ -168,7 +165,7 @@ fn write_to_full_disk(dir: &Path) {
 }
 
 /// Runs a child whose files may not grow beyond a size: writes fail like those of a full disk.
-fn run_with_file_limit(child: std::process::Command, blocks_of_1024: u32) {
+fn run_with_file_limit(child: &std::process::Command, blocks_of_1024: u32) {
     // SIGXFSZ must be ignored for a write to fail instead of ending the process.
     let script = format!("trap '' XFSZ; ulimit -f {blocks_of_1024}; exec \"$0\" \"$@\"");
     let mut shell = std::process::Command::new("bash");

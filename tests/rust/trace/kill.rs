@@ -68,8 +68,9 @@ fn write_until_killed(dir: &std::path::Path) -> ! {
         std::thread::sleep(Duration::from_millis(10));
         assert!(rows.send(turn(100 + step)));
         if step == 100 {
-            println!("sent before a second: 100");
-            std::io::stdout().flush().unwrap();
+            let mut stdout = std::io::stdout();
+            writeln!(stdout, "sent before a second: 100").unwrap();
+            stdout.flush().unwrap();
         }
     }
     panic!("nobody killed this process");

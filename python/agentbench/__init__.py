@@ -1,0 +1,83 @@
+"""Record any coding agent once, replay it on any inference engine, at any concurrency.
+
+The Rust core does the work; this package is its face. Running things are handles: ``start()``, their numbers,
+``stop()``, ``wait()``, each with a twin for asyncio whose name ends in ``_async``, and context managers for
+``with`` and ``async with``. What they write is a run directory, opened with `Run`, whose tables any Arrow
+library reads without a copy.
+
+>>> import agentbench
+>>> with agentbench.capture("http://127.0.0.1:8000", out="results/mine") as proxy:  # doctest: +SKIP
+...     input(f"point the agent at {proxy.url}, then press Enter")
+>>> run = agentbench.replay("results/mine", url="http://127.0.0.1:8000", agents=8)  # doctest: +SKIP
+>>> run.requests().to_pandas()["ttft_ms"].describe()  # doctest: +SKIP
+"""
+
+import logging as _logging
+
+from agentbench import exceptions
+from agentbench._core import (
+    APIS,
+    PROFILES,
+    SPEEDS,
+    AgentbenchError,
+    ConfigError,
+    GpuError,
+    Handle,
+    Poller,
+    Proxy,
+    Replay,
+    Run,
+    SimulatedEngine,
+    Table,
+    TraceError,
+    UpstreamError,
+    __version__,
+    engine_info,
+    engine_info_async,
+    export_jsonl,
+    export_jsonl_async,
+    metrics_page,
+    metrics_page_async,
+    probe_gpus,
+    synthesize,
+    synthesize_async,
+)
+from agentbench._recording import LISTEN, capture, default_out, replay, replay_async, sample_trace
+
+__all__ = [
+    "APIS",
+    "LISTEN",
+    "PROFILES",
+    "SPEEDS",
+    "AgentbenchError",
+    "ConfigError",
+    "GpuError",
+    "Handle",
+    "Poller",
+    "Proxy",
+    "Replay",
+    "Run",
+    "SimulatedEngine",
+    "Table",
+    "TraceError",
+    "UpstreamError",
+    "__version__",
+    "capture",
+    "default_out",
+    "engine_info",
+    "engine_info_async",
+    "exceptions",
+    "export_jsonl",
+    "export_jsonl_async",
+    "metrics_page",
+    "metrics_page_async",
+    "probe_gpus",
+    "replay",
+    "replay_async",
+    "sample_trace",
+    "synthesize",
+    "synthesize_async",
+]
+
+# The core logs lifecycle events under "agentbench"; a program that sets up no logging sees none.
+_logging.getLogger("agentbench").addHandler(_logging.NullHandler())

@@ -1,0 +1,204 @@
+"""``agentbench capture``: a recording proxy before an engine."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.table import Table
+
+from agentbench import LISTEN, Proxy, Run, capture, default_out
+
+from . import child
+from .argv import masked_argv
+from .console import print_error, print_next, print_note, print_warning, results
+from .figures import UNKNOWN, count, percent, seconds
+from .live import Status
+from .parameters import DURATION, URL, URL_OR_NONE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from agentbench._types import CaptureStats
+
+NOTHING_CAPTURED = 1
+INTERRUPTED = 130
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a capture came to its end."""
+
+    interrupted: bool
+    exit_status: int | None
+
+
+@click.command("capture", context_settings={"ignore_unknown_options": False})
+@click.option("--upstream", type=URL, required=True, help="The engine behind the proxy.")
+@click.option("--out", type=click.Path(path_type=Path), help="The run directory.  [default: results/capture-TIME]")
+@click.option("--listen", default=LISTEN, show_default=True, help="Where agents reach the proxy; port 0 picks one.")
+@click.option("--metrics-url", type=URL_OR_NONE, help="The engine's metrics page.  [default: --upstream with /metrics]")
+@click.option("--poll-interval", type=DURATION, default="100ms", show_default=True, help="Between two polls of it.")
+@click.argument("agent", metavar="[-- COMMAND...]", nargs=-1, type=click.UNPROCESSED)
+def command(
+    upstream: str,
+    out: Path | None,
+    listen: str,
+    metrics_url: str | None,
+    poll_interval: float,
+    agent: tuple[str, ...],
+) -> int:
+    """Record the coding agents that talk to an engine.
+
+    With a COMMAND it is run with ANTHROPIC_BASE_URL, OPENAI_BASE_URL and OPENAI_API_BASE pointed at the proxy,
+    and the capture ends with it. Without one the capture ends with Ctrl-C.
+
+    Exits with 1 when no request came, with 130 when a COMMAND was interrupted; what came is written all the
+    same.
+    """
+    _warn_when_open(listen)
+    settings: dict[str, Any] = {} if metrics_url is None else {"metrics_url": metrics_url}
+    if metrics_url == "none":
+        settings["metrics_url"] = None
+    proxy = capture(
+        upstream,
+        out=out or default_out("capture"),
+        listen=listen,
+        poll_interval_s=poll_interval,
+        argv=masked_argv(),
+        **settings,
+    )
+    proxy.start()
+    print_note(f"recording {proxy.url} -> {upstream} to {proxy.out}")
+    told = Run.open(proxy.out).manifest["notes"]
+    for note in told:
+        print_warning(note)
+    try:
+        ending = _with_agent(proxy, agent) if agent else _until_interrupted(proxy)
+    except BaseException:
+        proxy.stop()
+        raise
+    run = proxy.stop()
+    for note in run.manifest["notes"]:
+        if note not in told:
+            print_warning(note)
+    return _report(proxy, run, ending)
+
+
+def _warn_when_open(listen: str) -> None:
+    host = listen.rpartition(":")[0].strip("[]")
+    try:
+        loopback = ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return
+    if not loopback:
+        print_warning(f"{listen} can be reached from other machines: whoever connects uses the engine and is recorded")
+
+
+def _until_interrupted(proxy: Proxy) -> Ending:
+    print_note(f"point agents at it: ANTHROPIC_BASE_URL={proxy.url} OPENAI_BASE_URL={proxy.url}/v1; Ctrl-C ends it")
+    try:
+        _watch(proxy, lambda: proxy.done)
+    except KeyboardInterrupt:
+        # The regular end of a capture without a command.
+        return Ending(interrupted=False, exit_status=None)
+    return Ending(interrupted=False, exit_status=None)
+
+
+def _with_agent(proxy: Proxy, agent: tuple[str, ...]) -> Ending:
+    process = child.start(agent, proxy.url)
+    try:
+        _watch(proxy, lambda: process.poll() is not None)
+    except KeyboardInterrupt:
+        child.end(process)
+        return Ending(interrupted=True, exit_status=process.returncode)
+    return Ending(interrupted=False, exit_status=process.returncode)
+
+
+def _watch(proxy: Proxy, ended: Callable[[], bool]) -> None:
+    with Status() as status:
+        while not ended():
+            stats = proxy.stats()
+            status.show(_drawn(stats), _line(stats))
+            status.rest()
+
+
+def _line(stats: CaptureStats) -> str:
+    engine = stats["engine"]
+    parts = [
+        f"requests {count(stats['requests'])} ({count(stats['active'])} open)",
+        f"turns {count(stats['turns'])}",
+        f"sessions {count(stats['sessions'])}",
+        f"threads {count(stats['threads'])}",
+        f"tokens {count(stats['isl'])} in, {count(stats['osl'])} out",
+    ]
+    if engine is not None:
+        usage = engine["kv_cache_usage_pct"]
+        parts.append(
+            f"engine {count(engine['running'])} running, {count(engine['waiting'])} waiting,"
+            f" KV {percent(None if usage is None else usage / 100)}"
+        )
+    if stats["upstream_errors"]:
+        parts.append(f"upstream errors {count(stats['upstream_errors'])}")
+    parts.append(f"rows dropped {count(stats['rows_dropped'])}")
+    return "; ".join(parts)
+
+
+def _drawn(stats: CaptureStats) -> Table:
+    table = Table(box=None, pad_edge=False, title=_line(stats), title_justify="left")
+    for heading in ("session", "agent", "turn", "ISL", "OSL", "TTFT ms", "E2E ms", "outcome"):
+        table.add_column(heading, justify="left" if heading in {"session", "agent", "outcome"} else "right")
+    for turn in stats["latest"][-8:]:
+        table.add_row(
+            turn["session_id"][:12],
+            turn["agent"] or UNKNOWN,
+            str(turn["turn"]),
+            count(turn["isl"]),
+            count(turn["osl"]),
+            count(turn["ttft_ms"]),
+            count(turn["e2e_ms"]),
+            turn["outcome"],
+        )
+    return table
+
+
+def _report(proxy: Proxy, run: Run, ending: Ending) -> int:
+    totals, stats = run.totals(), proxy.stats()
+    if ending.exit_status:
+        print_warning(f"the command ended with exit status {ending.exit_status}")
+    if totals["turns"]:
+        results().print(_totals_table(run, stats))
+    results().print(f"run directory: {run.path}", soft_wrap=True, markup=False)
+    if ending.interrupted:
+        print_error(f"interrupted; what came until then is in {run.path}")
+        return INTERRUPTED
+    if not totals["turns"]:
+        side = stats["side_requests"]
+        seen = f"{side} requests passed that are no turns" if side else "no request came"
+        print_error(f"nothing was captured: {seen}; point the agent's base URL at the proxy")
+        return NOTHING_CAPTURED
+    print_next([f"agentbench replay {run.path} --url URL", f"agentbench export {run.path} --format jsonl --out OUT"])
+    return 0
+
+
+def _totals_table(run: Run, stats: CaptureStats) -> Table:
+    totals = run.totals()
+    known, cached = totals["isl_with_cached"], totals["isl_cached"]
+    share = cached / known if known and cached is not None else None
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column()
+    table.add_column(justify="right")
+    table.add_row("turns", count(totals["turns"]))
+    table.add_row("  not answered whole", count(totals["failed"]))
+    table.add_row("sessions", count(totals["sessions"]))
+    table.add_row("threads", count(totals["threads"]))
+    table.add_row("ISL (prompt tokens)", count(totals["isl"]))
+    table.add_row("  served from cache", f"{count(cached)}  ({percent(share)})")
+    table.add_row("OSL (output tokens)", count(totals["osl"]))
+    table.add_row("tool time", seconds(totals["tool_exec_ms"]))
+    table.add_row("tool calls", count(len(run.tool_calls())))
+    table.add_row("rows dropped", count(stats["rows_dropped"]))
+    return table

@@ -1,0 +1,178 @@
+"""``agentbench replay``: a recording sent again."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.console import Group
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.text import Text
+
+from agentbench import APIS, SPEEDS, Replay, Run, SimulatedEngine, default_out, sample_trace
+
+from .argv import masked_argv
+from .console import print_error, print_next, print_note, results
+from .figures import count, number
+from .live import Status
+from .parameters import DURATION, URL, URL_OR_NONE
+from .summary import summary_tables
+
+if TYPE_CHECKING:
+    from agentbench._types import ReplayProgress
+
+FAILED = 1
+INTERRUPTED = 130
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What was asked for, as typed."""
+
+    trace: Path | None
+    url: str | None
+    speed: str
+    out: Path
+    settings: dict[str, Any]
+
+
+@click.command("replay")
+@click.argument("trace", type=click.Path(path_type=Path), required=False)
+@click.option("--url", type=URL, help="The engine.  [default: the embedded, simulated one]")
+@click.option(
+    "--speed", type=click.Choice(SPEEDS), default=SPEEDS[0], show_default=True, help="Of the embedded engine."
+)
+@click.option("--agents", type=click.IntRange(min=1), default=4, show_default=True, help="Agents at work at once.")
+@click.option("--duration", type=DURATION, help="Start nothing more after this time, like 60s or 5m.")
+@click.option("--trajectories", type=click.IntRange(min=1), help="Sessions to play.  [default: each once]")
+@click.option("--out", type=click.Path(path_type=Path), help="The run directory.  [default: results/replay-TIME]")
+@click.option("--api", type=click.Choice(APIS), default=APIS[0], show_default=True, help="The API to send to.")
+@click.option("--model", help="The model to ask for.  [default: the one that the engine serves]")
+@click.option(
+    "--api-key", envvar="AGENTBENCH_API_KEY", show_envvar=True, help="Sent to the engine, never written down."
+)
+@click.option("--ramp", type=DURATION, help="Spread the agents' starts over this time.  [default: 50ms an agent]")
+@click.option("--continue-on-error", is_flag=True, help="Go on with a session after a failed request.")
+@click.option("--include-utility", is_flag=True, help="Send titles, summaries and quota checks too.")
+@click.option("--metrics-url", type=URL_OR_NONE, help="The engine's metrics page.  [default: --url with /metrics]")
+@click.option("--poll-interval", type=DURATION, default="100ms", show_default=True, help="Between two polls of it.")
+def command(
+    trace: Path | None,
+    url: str | None,
+    speed: str,
+    out: Path | None,
+    duration: float | None,
+    ramp: float | None,
+    poll_interval: float,
+    metrics_url: str | None,
+    *,
+    continue_on_error: bool,
+    **settings: Any,
+) -> int:
+    """Send a recording again, by N agents, each of which works through one session after another.
+
+    TRACE is a run directory; without one, the bundled sample is played. Without --url the embedded engine
+    answers: it is simulated, and its figures say nothing about any hardware.
+
+    Exits with 1 when a request failed, with 130 when interrupted; the run directory is written all the same.
+    """
+    settings |= {
+        "duration_s": duration,
+        "ramp_s": ramp,
+        "poll_interval_s": poll_interval,
+        "on_error": "continue" if continue_on_error else "stop-trajectory",
+        "argv": masked_argv(),
+    }
+    if metrics_url is not None:
+        settings["metrics_url"] = None if metrics_url == "none" else metrics_url
+    return _replay(Wanted(trace, url, speed, out or default_out("replay"), settings))
+
+
+def _replay(wanted: Wanted) -> int:
+    trace = Run.open(wanted.trace or sample_trace())
+    with ExitStack() as stack:
+        url = wanted.url
+        if url is None:
+            url = stack.enter_context(SimulatedEngine(speed=wanted.speed)).url
+            print_note(f"SIMULATED engine: {wanted.speed} at {url}; its figures say nothing about any hardware")
+        handle = Replay(trace, url=url, out=wanted.out, **wanted.settings)
+        run, interrupted = _play(handle)
+    return _report(run, interrupted=interrupted)
+
+
+def _play(handle: Replay) -> tuple[Run, bool]:
+    """Run it to its end, or to Ctrl-C."""
+    handle.start()
+    try:
+        with Status() as status:
+            bar = _bar()
+            while not handle.done:
+                progress = handle.progress()
+                status.show(_drawn(bar, progress), _line(progress))
+                status.rest()
+        return handle.wait(), False
+    except KeyboardInterrupt:
+        print_note(f"interrupted: writing what there is to {handle.out}")
+        return handle.stop(), True
+
+
+def _bar() -> Progress:
+    bar = Progress(
+        TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"), TimeElapsedColumn()
+    )
+    bar.add_task("replay", total=1.0)
+    return bar
+
+
+def _drawn(bar: Progress, progress: ReplayProgress) -> Group:
+    bar.update(bar.task_ids[0], description=progress["phase"], completed=_share(progress))
+    return Group(bar, Text(_line(progress)))
+
+
+def _share(progress: ReplayProgress) -> float:
+    """How much is done, by what ends the run; by time where both do."""
+    if progress["duration_s"]:
+        return min(progress["elapsed_s"] / progress["duration_s"], 1.0)
+    return progress["trajectories_done"] / (progress["trajectories_planned"] or 1)
+
+
+def _line(progress: ReplayProgress) -> str:
+    planned = progress["trajectories_planned"]
+    trajectories = count(progress["trajectories_done"]) + (f" of {count(planned)}" if planned else "")
+    parts = [
+        f"{progress['elapsed_s']:.0f} s",
+        progress["phase"],
+        f"trajectories {trajectories}",
+        f"requests {count(progress['requests_ok'])} ok",
+        f"{count(progress['requests_failed'])} failed",
+        f"{count(progress['requests_in_flight'])} open",
+        f"tokens {count(progress['prompt_tokens'])} in",
+        f"{count(progress['cached_tokens'])} cached",
+        f"{count(progress['completion_tokens'])} out",
+        f"TTFT {number(progress['recent_ttft_ms'])} ms",
+        f"ITL {number(progress['recent_itl_ms'])} ms",
+    ]
+    return ", ".join(parts)
+
+
+def _report(run: Run, *, interrupted: bool) -> int:
+    summary = run.summary()
+    if summary is not None:
+        results().print(summary_tables(summary))
+    results().print(f"run directory: {run.path}", soft_wrap=True, markup=False)
+    if interrupted:
+        print_error(f"interrupted; partial results are in {run.path}")
+        return INTERRUPTED
+    if summary is not None and summary["requests"]["failed"]:
+        print_error(f"{summary['requests']['failed']} requests failed; see requests.parquet in {run.path}")
+        return FAILED
+    print_next(
+        [
+            f"python -c \"import agentbench; print(agentbench.Run.open('{run.path}').requests().to_pandas())\"",
+            "agentbench capture --upstream URL -- claude -p TASK",
+        ]
+    )
+    return 0

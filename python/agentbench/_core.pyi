@@ -1,0 +1,640 @@
+"""The compiled half of the package. Use the names from ``agentbench``."""
+
+from collections.abc import Awaitable, Coroutine, Mapping, Sequence
+from os import PathLike
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self, final
+
+import pandas as pd
+import polars as pl
+from typing_extensions import disjoint_base
+
+from agentbench._types import (
+    CaptureStats,
+    EngineInfo,
+    Gpu,
+    MetricsPage,
+    PollerStats,
+    ReplayProgress,
+    SimulatorStats,
+    TurnTotals,
+)
+
+__all__ = [
+    "APIS",
+    "PROFILES",
+    "SPEEDS",
+    "AgentbenchError",
+    "ConfigError",
+    "GpuError",
+    "Handle",
+    "Poller",
+    "Proxy",
+    "Replay",
+    "Run",
+    "SimulatedEngine",
+    "Table",
+    "TraceError",
+    "UpstreamError",
+    "__version__",
+    "build_profile",
+    "engine_info",
+    "engine_info_async",
+    "export_jsonl",
+    "export_jsonl_async",
+    "metrics_page",
+    "metrics_page_async",
+    "probe_gpus",
+    "synthesize",
+    "synthesize_async",
+]
+
+__version__: str
+build_profile: str
+APIS: Final[tuple[str, ...]]
+PROFILES: Final[tuple[str, ...]]
+SPEEDS: Final[tuple[str, ...]]
+
+class AgentbenchError(Exception):
+    """Base of agentbench's own exceptions."""
+
+class ConfigError(AgentbenchError):
+    """A setting is wrong; the text names it and the remedy."""
+
+class UpstreamError(AgentbenchError):
+    """The engine cannot be used; the text names its URL."""
+
+class TraceError(AgentbenchError):
+    """A run directory cannot be read; the text names the path."""
+
+class GpuError(AgentbenchError):
+    """A GPU or power source cannot be read."""
+
+@final
+class Table:
+    """One table of a run, read as an Arrow stream.
+
+    Any library that speaks the Arrow PyCapsule protocol takes it as it is, without a copy:
+    ``pyarrow.table(table)``, ``polars.DataFrame(table)``. Each reading opens the file anew, so a table can be
+    read any number of times. Wall times (``*_time``, ``ts``) are seconds since the Unix epoch, ``*_ms`` are
+    milliseconds; what was not measured is null, never 0.
+    """
+
+    @property
+    def name(self) -> str:
+        """The stem of the table's file, such as ``turn_traces``."""
+
+    @property
+    def schema(self) -> dict[str, str]:
+        """Column names, in order, with their Arrow types."""
+
+    def __len__(self) -> int: ...
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """Export the table by the Arrow PyCapsule protocol.
+
+        Parameters
+        ----------
+        requested_schema
+            Not honoured, as the protocol allows.
+
+        Returns
+        -------
+        PyCapsule
+            Named ``arrow_array_stream``.
+
+        Raises
+        ------
+        TraceError
+            When the file is damaged.
+        """
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Read the table into pandas: one row per record, list columns as arrays or lists.
+
+        Raises
+        ------
+        ModuleNotFoundError
+            When pandas, or both pyarrow and polars, are missing; the text names the extra.
+        TraceError
+            When the file is damaged.
+        """
+
+    def to_polars(self) -> pl.DataFrame:
+        """Read the table into polars.
+
+        Raises
+        ------
+        ModuleNotFoundError
+            When polars is missing; the text names the extra.
+        TraceError
+            When the file is damaged.
+        """
+
+@final
+class Run:
+    """An open run directory. Made by `Run.open`, and returned by whatever writes one.
+
+    Examples
+    --------
+    >>> run = Run.open("results/mine")  # doctest: +SKIP
+    >>> run.turns().to_pandas()[["isl", "osl", "tool_exec_ms"]].describe()  # doctest: +SKIP
+    """
+
+    @classmethod
+    def open(cls, path: str | PathLike[str]) -> Run:
+        """Open a run directory. A run that was killed is recovered from its journals, and its manifest says so.
+
+        Raises
+        ------
+        TraceError
+            When there is no run, it is of a newer format, or it is damaged. The text names the path.
+        """
+
+    @classmethod
+    def open_async(cls, path: str | PathLike[str]) -> Awaitable[Run]:
+        """`open` without blocking the event loop."""
+
+    @property
+    def path(self) -> Path:
+        """The directory."""
+
+    @property
+    def manifest(self) -> dict[str, Any]:
+        """What ran: ``kind``, ``engine``, ``settings``, ``rows``, ``dropped``, ``notes``, and more.
+
+        ``complete`` is False for a run that was killed; ``partial`` says that its last second may lack.
+        """
+
+    def summary(self) -> dict[str, Any] | None:
+        """Return the content of ``summary.json``; None for a run without one.
+
+        Every figure can be recomputed from `requests`, `trajectories` and `engine_samples`.
+        """
+
+    def totals(self) -> TurnTotals:
+        """Return counts and sums over the captured turns."""
+
+    def turns(self) -> Table:
+        """One row per API request captured.
+
+        Tokens (``isl``, ``isl_cached``, ``osl``, …) are from the response's own usage. ``tool_exec_ms`` is the
+        time from the end of the thread's previous response to the arrival of this request. ``ttft_ms`` is to
+        the first chunk that carries output.
+        """
+
+    def messages(self) -> Table:
+        """Every distinct unit of a prompt (system block, tool, message) once, by its content hash."""
+
+    def tool_calls(self) -> Table:
+        """One row per tool call that a model made, with the time until its result came."""
+
+    def engine(self) -> Table:
+        """One row per poll in which at least one request completed: means over those, from the engine's counters."""
+
+    def engine_samples(self) -> Table:
+        """Every poll of the metrics page: when it was due, when it happened, gauges and counters as read."""
+
+    def power(self) -> Table:
+        """One row per device and power sample."""
+
+    def requests(self) -> Table:
+        """One row per request that a replay sent. Times in ms from its first attempt, unless the name says else."""
+
+    def trajectories(self) -> Table:
+        """One row per trajectory: one play of one recorded session by one agent."""
+
+    def levels(self) -> Table:
+        """One row per number of agents that a capacity search tried."""
+
+    def isl_text(self, request_id: str) -> str:
+        """Return the whole prompt of a turn, rebuilt: its units in prompt order, a line each.
+
+        Raises
+        ------
+        KeyError
+            When no turn has that id.
+        """
+
+    def request_body(self, request_id: str) -> bytes:
+        """Return the exact bytes of the request body that the agent sent.
+
+        Raises
+        ------
+        KeyError
+            When no turn has that id.
+        """
+
+@disjoint_base
+class Handle:
+    """A thing that runs in the background: started once, ended once.
+
+    Used with ``with`` or ``async with`` it starts on entry and ends on exit; a handle that nobody holds any more
+    ends too. Ctrl-C interrupts a call that
+    waits; the thing itself goes on, and can be waited for or stopped again.
+    """
+
+    @property
+    def done(self) -> bool:
+        """Whether it has ended."""
+
+    def start(self) -> Self:
+        """Start it and return it.
+
+        Raises
+        ------
+        ConfigError
+            When a setting is wrong, or it was started before.
+        UpstreamError
+            When the engine cannot be used.
+        OSError
+            When the address is taken or the directory cannot be made.
+        """
+
+    def start_async(self) -> Awaitable[Self]:
+        """`start` without blocking the event loop."""
+
+    def stop(self) -> Any:
+        """Ask it to end, wait for that, and return the run that it wrote, if it writes one."""
+
+    def stop_async(self) -> Awaitable[Any]:
+        """`stop` without blocking the event loop."""
+
+    def wait(self) -> Any:
+        """Wait until it has ended, and return the run that it wrote, if it writes one."""
+
+    def wait_async(self) -> Awaitable[Any]:
+        """`wait` without blocking the event loop."""
+
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None, /
+    ) -> None: ...
+    def __aenter__(self) -> Coroutine[Any, Any, Self]: ...
+    def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None, /
+    ) -> Coroutine[Any, Any, None]: ...
+
+@final
+class Proxy(Handle):
+    """A recording proxy before an engine, and a poller of the engine's metrics page: one run directory.
+
+    Bytes pass untouched in both directions; what cannot be recorded in time is dropped and counted, never waited
+    for. ``agentbench.capture`` makes one with the defaults of the command line.
+
+    Parameters
+    ----------
+    upstream
+        Base URL of the engine, http or https.
+    out
+        The run directory to make; it must not exist, or be empty.
+    listen
+        Where agents reach the proxy, as ``address:port``; port 0 picks a free one.
+    metrics_url
+        The engine's metrics page; ``"auto"``, the default, is `upstream` with ``/metrics``, and goes without where
+        there is none; None polls nothing, and the manifest says so.
+    poll_interval_s
+        Seconds between two polls.
+    argv
+        A command line to keep in the manifest, secrets masked.
+    settings
+        Settings of the caller to keep in the manifest.
+
+    Raises
+    ------
+    ConfigError
+        When an argument is wrong.
+    """
+
+    def __new__(
+        cls,
+        upstream: str,
+        *,
+        out: str | PathLike[str],
+        listen: str = "127.0.0.1:0",
+        metrics_url: str | None = ...,
+        poll_interval_s: float = 0.1,
+        argv: Sequence[str] | None = None,
+        settings: Mapping[str, Any] | None = None,
+    ) -> Self: ...
+    @property
+    def url(self) -> str:
+        """The base URL to point agents at. ``/s/NAME`` behind it gives their requests a session of that name."""
+
+    @property
+    def out(self) -> Path:
+        """The run directory."""
+
+    def stats(self) -> CaptureStats:
+        """Return the figures of this moment; after the end, the final ones."""
+
+    def stop(self) -> Run:
+        """Stop accepting, let open requests end, close the tables and return the run."""
+
+    def stop_async(self) -> Awaitable[Run]:
+        """`stop` without blocking the event loop."""
+
+    def wait(self) -> Run:
+        """Wait until somebody stops it, and return the run."""
+
+    def wait_async(self) -> Awaitable[Run]:
+        """`wait` without blocking the event loop."""
+
+@final
+class Poller(Handle):
+    """A poller of an engine's metrics page alone: a run directory of ``engine`` and ``engine_samples``.
+
+    Polls are due at fixed times from the start, whatever a poll takes; one whose time has passed is skipped and
+    counted, never made up for.
+
+    Parameters
+    ----------
+    metrics_url
+        The metrics page of vLLM, SGLang, TensorRT-LLM, llama.cpp or the embedded engine.
+    out
+        The run directory to make; it must not exist, or be empty.
+    interval_s
+        Seconds between two polls.
+    argv
+        A command line to keep in the manifest, secrets masked.
+    settings
+        Settings of the caller to keep in the manifest.
+    """
+
+    def __new__(
+        cls,
+        metrics_url: str,
+        *,
+        out: str | PathLike[str],
+        interval_s: float = 0.1,
+        argv: Sequence[str] | None = None,
+        settings: Mapping[str, Any] | None = None,
+    ) -> Self: ...
+    @property
+    def out(self) -> Path:
+        """The run directory."""
+
+    def stats(self) -> PollerStats:
+        """Return how polling goes; after the end, the final figures."""
+
+    def stop(self) -> Run:
+        """Poll once more, close the tables and return the run."""
+
+    def stop_async(self) -> Awaitable[Run]:
+        """`stop` without blocking the event loop."""
+
+    def wait(self) -> Run:
+        """Wait until somebody stops it, and return the run."""
+
+    def wait_async(self) -> Awaitable[Run]:
+        """`wait` without blocking the event loop."""
+
+@final
+class Replay(Handle):
+    """A recording, sent again by agents in a closed loop, and a poller of the engine: one run directory.
+
+    Each agent works through one session after another in recorded order, waits the recorded tool time before each
+    turn, and starts subagents when the recording did. Output lengths are pinned to the recorded ones where the
+    engine honours that; where it does not, the summary says so.
+
+    Parameters
+    ----------
+    trace
+        A run, or its directory.
+    url
+        Base URL of the engine.
+    out
+        The run directory to make; it must not exist, or be empty.
+    agents
+        Agents at work at once.
+    duration_s
+        Seconds after which nothing more is started.
+    trajectories
+        Sessions to play, over and over where the recording has fewer; by default each once and one for each agent,
+        or as many as fit into `duration_s`.
+    api
+        One of `APIS`: ``auto`` sends as recorded where the engine takes it and honours output lengths there, else
+        converted; ``recorded``; ``messages``; ``chat``.
+    model
+        The model to ask for; by default the one that the engine serves.
+    api_key
+        Sent as bearer token and as ``x-api-key``; never written down.
+    ramp_s
+        Seconds over which the agents' starts are spread; by default 0.05 for each agent, 10 at most.
+    on_error
+        What a failed request does: ``stop-trajectory`` starts nothing more of its session, ``continue`` goes on.
+    include_utility
+        Whether titles, summaries and quota checks are sent too.
+    metrics_url
+        The engine's metrics page; ``"auto"``, the default, is `url` with ``/metrics``, and goes without where there
+        is none; None polls nothing.
+    poll_interval_s
+        Seconds between two polls.
+    argv
+        A command line to keep in the manifest, secrets masked.
+    settings
+        Settings of the caller to keep in the manifest.
+    """
+
+    def __new__(
+        cls,
+        trace: Run | str | PathLike[str],
+        *,
+        url: str,
+        out: str | PathLike[str],
+        agents: int = 1,
+        duration_s: float | None = None,
+        trajectories: int | None = None,
+        api: str = "auto",
+        model: str | None = None,
+        api_key: str | None = None,
+        ramp_s: float | None = None,
+        on_error: str = "stop-trajectory",
+        include_utility: bool = False,
+        metrics_url: str | None = ...,
+        poll_interval_s: float = 0.1,
+        argv: Sequence[str] | None = None,
+        settings: Mapping[str, Any] | None = None,
+    ) -> Self: ...
+    @property
+    def out(self) -> Path:
+        """The run directory."""
+
+    def progress(self) -> ReplayProgress:
+        """Return how far it is."""
+
+    def stop(self) -> Run:
+        """Start nothing more, cut what is open, close the tables and return the run."""
+
+    def stop_async(self) -> Awaitable[Run]:
+        """`stop` without blocking the event loop."""
+
+    def wait(self) -> Run:
+        """Wait for the end and return the run."""
+
+    def wait_async(self) -> Awaitable[Run]:
+        """`wait` without blocking the event loop."""
+
+@final
+class SimulatedEngine(Handle):
+    """The embedded engine: a simulation of a vLLM server by a cost model, not a measurement of any hardware.
+
+    Serves ``/v1/messages``, ``/v1/chat/completions``, ``/v1/models``, ``/tokenize``, ``/health`` and ``/metrics``
+    on this machine, and ends with `stop`.
+
+    Parameters
+    ----------
+    host
+        The address to listen on.
+    port
+        The port; 0 picks a free one.
+    speed
+        The cost model, one of `SPEEDS`.
+    model
+        The name of the model that it serves; by default ``agentbench-sim``.
+    script
+        A file of answers to give instead of filler: tool calls and text, so that a real agent runs a loop.
+    tokenizer
+        A ``tokenizer.json`` to count tokens by; without it a token is 4 bytes.
+    seed
+        The same seed gives the same text.
+    kv_blocks
+        KV blocks of 16 tokens, instead of the profile's.
+    max_model_len
+        Longest prompt plus output in tokens, instead of the profile's.
+    max_num_seqs
+        Most sequences in one step, instead of the profile's.
+    max_num_batched_tokens
+        Most tokens computed in one step, instead of the profile's.
+    """
+
+    def __new__(
+        cls,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        speed: str = "h200-8b",
+        model: str | None = None,
+        script: str | PathLike[str] | None = None,
+        tokenizer: str | PathLike[str] | None = None,
+        seed: int = 0,
+        kv_blocks: int | None = None,
+        max_model_len: int | None = None,
+        max_num_seqs: int | None = None,
+        max_num_batched_tokens: int | None = None,
+    ) -> Self: ...
+    @property
+    def url(self) -> str:
+        """The base URL."""
+
+    def stats(self) -> SimulatorStats:
+        """Return its figures so far; after the end, the final ones."""
+
+    def stop(self) -> None:
+        """End it."""
+
+    def stop_async(self) -> Awaitable[None]:
+        """`stop` without blocking the event loop."""
+
+    def wait(self) -> None:
+        """Wait until somebody stops it."""
+
+    def wait_async(self) -> Awaitable[None]:
+        """`wait` without blocking the event loop."""
+
+def synthesize(
+    out: str | PathLike[str],
+    *,
+    sessions: int = 8,
+    profile: str = "tracelab",
+    seed: int = 0,
+    max_turns: int | None = None,
+    argv: Sequence[str] | None = None,
+) -> Run:
+    """Make up a run directory whose sessions follow published statistics of coding agents.
+
+    Parameters
+    ----------
+    out
+        The run directory to make; it must not exist, or be empty.
+    sessions
+        How many sessions.
+    profile
+        Whose statistics, one of `PROFILES`.
+    seed
+        The same seed gives the same run.
+    max_turns
+        The most turns that a session may have.
+    argv
+        A command line to keep in the manifest, secrets masked.
+
+    Returns
+    -------
+    Run
+        Its manifest has ``synthetic`` set: text and times are made up.
+    """
+
+def synthesize_async(
+    out: str | PathLike[str],
+    *,
+    sessions: int = 8,
+    profile: str = "tracelab",
+    seed: int = 0,
+    max_turns: int | None = None,
+    argv: Sequence[str] | None = None,
+) -> Awaitable[Run]:
+    """`synthesize` without blocking the event loop."""
+
+def export_jsonl(run: Run, *, out: str | PathLike[str], prompts: bool = True) -> dict[str, int]:
+    """Write a run as JSON lines: ``runs/<session>/turn_traces.jsonl`` and ``engine_metrics.jsonl``.
+
+    Parameters
+    ----------
+    run
+        The run.
+    out
+        The folder to make; it must not exist, or be empty.
+    prompts
+        Whether every turn carries its whole prompt (``isl_text``): these grow with the square of the turns.
+
+    Returns
+    -------
+    dict
+        How many sessions and rows were written, by name.
+    """
+
+def export_jsonl_async(run: Run, *, out: str | PathLike[str], prompts: bool = True) -> Awaitable[dict[str, int]]:
+    """`export_jsonl` without blocking the event loop."""
+
+def engine_info(url: str) -> EngineInfo:
+    """Ask an engine what it is.
+
+    Raises
+    ------
+    UpstreamError
+        When nothing answers there, or what answers is no engine.
+    """
+
+def engine_info_async(url: str) -> Awaitable[EngineInfo]:
+    """`engine_info` without blocking the event loop."""
+
+def metrics_page(metrics_url: str) -> MetricsPage:
+    """Read a metrics page once and say which engine's it is, and which neutral fields it gives and lacks.
+
+    Raises
+    ------
+    UpstreamError
+        When there is no page, or it is none of a known engine.
+    """
+
+def metrics_page_async(metrics_url: str) -> Awaitable[MetricsPage]:
+    """`metrics_page` without blocking the event loop."""
+
+def probe_gpus() -> list[Gpu]:
+    """List the GPUs that NVML sees.
+
+    Raises
+    ------
+    GpuError
+        When there is no NVML, or it refuses.
+    """

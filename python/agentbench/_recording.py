@@ -1,0 +1,135 @@
+"""Recordings in one call: ``capture`` and ``replay`` with the defaults of the command line."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack, ExitStack
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from agentbench._core import Proxy, Replay, Run, SimulatedEngine
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Sequence
+
+LISTEN = "127.0.0.1:8001"
+
+
+def sample_trace() -> Path:
+    """Return the directory of the bundled sample trace: synthetic sessions, no agent was recorded for it."""
+    return Path(__file__).parent / "data" / "sample"
+
+
+def default_out(kind: str) -> Path:
+    """Return ``results/<kind>-<UTC timestamp>`` below the working directory, a name that is not taken."""
+    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+    name = Path("results") / f"{kind}-{stamp}"
+    taken = 1
+    while name.exists():
+        taken += 1
+        name = Path("results") / f"{kind}-{stamp}-{taken}"
+    return name
+
+
+def capture(
+    upstream: str,
+    *,
+    out: str | os.PathLike[str] | None = None,
+    listen: str = LISTEN,
+    metrics_url: str | None = "auto",
+    poll_interval_s: float = 0.1,
+    argv: Sequence[str] | None = None,
+) -> Proxy:
+    """Record the agents that talk to an engine, for as long as the returned handle runs.
+
+    Parameters
+    ----------
+    upstream
+        Base URL of the engine.
+    out
+        The run directory to make; by default ``results/capture-<time>``.
+    listen
+        Where agents reach the proxy; port 0 picks a free one.
+    metrics_url
+        The engine's metrics page; ``"auto"`` is `upstream` with ``/metrics`` and goes without where there is
+        none; None polls nothing.
+    poll_interval_s
+        Seconds between two polls.
+    argv
+        A command line to keep in the manifest, secrets masked.
+
+    Returns
+    -------
+    Proxy
+        Not started yet: a context manager for ``with`` and ``async with``.
+
+    Examples
+    --------
+    >>> with agentbench.capture("http://127.0.0.1:8000", out="results/mine") as proxy:  # doctest: +SKIP
+    ...     subprocess.run(["claude", "-p", "fix app.py"], env=os.environ | {"ANTHROPIC_BASE_URL": proxy.url})
+    >>> agentbench.Run.open("results/mine").turns().to_pandas()  # doctest: +SKIP
+    """
+    return Proxy(
+        upstream,
+        out=default_out("capture") if out is None else out,
+        listen=listen,
+        metrics_url=metrics_url,
+        poll_interval_s=poll_interval_s,
+        argv=argv,
+    )
+
+
+def replay(trace: Run | str | os.PathLike[str] | None = None, *, url: str | None = None, **settings: Any) -> Run:
+    """Send a recording again and wait for the end.
+
+    Parameters
+    ----------
+    trace
+        A run, or its directory; by default the bundled sample.
+    url
+        Base URL of the engine; by default the embedded engine answers, which is simulated.
+    **settings
+        Keyword arguments of `Replay`; ``out`` is ``results/replay-<time>`` by default. ``speed`` picks the
+        embedded engine's profile.
+
+    Returns
+    -------
+    Run
+        The replay's own run directory, with ``requests()``, ``trajectories()`` and ``summary()``.
+
+    Raises
+    ------
+    ConfigError, UpstreamError, TraceError, OSError
+        When the run cannot start or go on. A failed request is a row, not an exception.
+
+    Examples
+    --------
+    >>> run = agentbench.replay(agents=4)  # doctest: +SKIP
+    >>> run.summary()["whole"]["fields"]["ttft_ms"]["p95"]  # doctest: +SKIP
+    """
+    with ExitStack() as stack:
+        engine = _embedded(settings) if url is None else None
+        address = stack.enter_context(engine).url if engine else str(url)
+        return _handle(trace, address, settings).start().wait()
+
+
+async def replay_async(
+    trace: Run | str | os.PathLike[str] | None = None, *, url: str | None = None, **settings: Any
+) -> Run:
+    """`replay` without blocking the event loop; a cancelled task stops the replay and keeps what there is."""
+    async with AsyncExitStack() as stack:
+        engine = _embedded(settings) if url is None else None
+        address = (await stack.enter_async_context(engine)).url if engine else str(url)
+        handle = await stack.enter_async_context(_handle(trace, address, settings))
+        return await handle.wait_async()
+
+
+def _embedded(settings: dict[str, Any]) -> SimulatedEngine:
+    speed = settings.pop("speed", None)
+    return SimulatedEngine() if speed is None else SimulatedEngine(speed=speed)
+
+
+def _handle(trace: Run | str | os.PathLike[str] | None, url: str, settings: dict[str, Any]) -> Replay:
+    settings.setdefault("out", default_out("replay"))
+    return Replay(sample_trace() if trace is None else trace, url=url, **settings)

@@ -1,0 +1,164 @@
+"""What the handles' numbers and the small reports look like, for type checkers and readers."""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+
+class LatestTurn(TypedDict):
+    """One of the latest turns of a capture, in short."""
+
+    session_id: str
+    thread_id: str
+    turn: int
+    agent: str | None
+    isl: int | None
+    osl: int | None
+    ttft_ms: float | None
+    e2e_ms: float | None
+    outcome: str
+
+
+class PollerStats(TypedDict):
+    """How polling goes, and what the last poll saw.
+
+    ``ticks`` scrapes were made, ``missed`` had passed before their turn came, ``failed`` gave no values.
+    ``completions`` counts requests that the engine finished. ``running`` and ``waiting`` count requests,
+    ``kv_cache_usage_pct`` is 0 to 100; None where the page does not tell. ``lacks`` names what it never tells.
+    ``lag_*`` is the time from due to sent.
+    """
+
+    engine: str | None
+    ticks: int
+    missed: int
+    failed: int
+    completions: int
+    counter_resets: int
+    rows_dropped: int
+    lag_p99_ms: float | None
+    lag_max_ms: float | None
+    running: float | None
+    waiting: float | None
+    kv_cache_usage_pct: float | None
+    lacks: list[str]
+    cache_warning: str | None
+    last_error: str | None
+
+
+class CaptureStats(TypedDict):
+    """Figures of a capture at one moment.
+
+    ``requests`` were received, ``active`` have not ended, ``turns`` became rows, ``side_requests`` passed without
+    one. ``rows_dropped`` counts what the recording could not keep up with, whole turns included. ``isl`` and ``osl``
+    are tokens over all turns whose usage tells them. ``latest`` holds the last turns, the newest last. ``engine`` is
+    as last seen while it ran, None when nothing is polled.
+    """
+
+    requests: int
+    active: int
+    turns: int
+    side_requests: int
+    sessions: int
+    threads: int
+    rows_dropped: int
+    bytes_up: int
+    bytes_down: int
+    upstream_errors: int
+    client_cancelled: int
+    isl: int
+    osl: int
+    latest: list[LatestTurn]
+    engine: PollerStats | None
+
+
+class ReplayProgress(TypedDict):
+    """How far a replay is.
+
+    ``phase`` is ``ramp``, ``warmup``, ``steady`` or ``tail``. ``trajectories_planned`` is None for a run that its
+    time alone ends, ``duration_s`` for one that has no time limit. Tokens are sums over the requests that have
+    ended. ``recent_ttft_ms`` and ``recent_itl_ms`` are means over the latest requests.
+    """
+
+    elapsed_s: float
+    phase: str
+    requests_sent: int
+    requests_ok: int
+    requests_failed: int
+    requests_cancelled: int
+    requests_in_flight: int
+    trajectories_done: int
+    trajectories_planned: int | None
+    duration_s: float | None
+    prompt_tokens: int
+    cached_tokens: int
+    completion_tokens: int
+    recent_ttft_ms: float | None
+    recent_itl_ms: float | None
+    done: bool
+
+
+class SimulatorStats(TypedDict):
+    """Figures of the embedded engine since its start.
+
+    ``running`` and ``waiting`` are requests now; ``finished`` and ``aborted`` (the client went away) since the
+    start. ``cached_tokens`` are those of ``prompt_tokens`` that the prefix cache served.
+    """
+
+    running: int
+    waiting: int
+    finished: int
+    aborted: int
+    prompt_tokens: int
+    cached_tokens: int
+    generation_tokens: int
+    preemptions: int
+    kv_cache_usage_pct: float
+
+
+class TurnTotals(TypedDict):
+    """Counts and sums over captured turns.
+
+    Tokens are over the turns whose usage tells them, None when none does. ``isl_with_cached`` is the ISL of the
+    turns whose usage tells what was cached: the base of a hit rate.
+    """
+
+    turns: int
+    failed: int
+    sessions: int
+    threads: int
+    isl: int | None
+    isl_cached: int | None
+    isl_with_cached: int | None
+    osl: int | None
+    tool_exec_ms: float | None
+    span_ms: float | None
+
+
+class EngineInfo(TypedDict):
+    """What an engine tells about itself; None where it does not. ``max_model_len`` is in tokens."""
+
+    url: str
+    name: str | None
+    version: str | None
+    model: str | None
+    max_model_len: int | None
+    simulated: bool
+
+
+class MetricsPage(TypedDict):
+    """What a metrics page tells, in neutral names."""
+
+    engine: str
+    fields: list[str]
+    missing: list[str]
+    warning: str | None
+
+
+class Gpu(TypedDict):
+    """One GPU as NVML tells it."""
+
+    index: int
+    name: str
+    uuid: str
+    driver: str
+    memory_total_bytes: int

@@ -1,0 +1,148 @@
+//! `Proxy`: a capture that runs.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use futures_util::FutureExt;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use tokio_util::sync::CancellationToken;
+
+use super::handle::PyHandle;
+use super::lifecycle::{Lifecycle, Started};
+use super::settings::{AUTO, RecordingArguments};
+use super::{errors, stats};
+use crate::capture::CaptureStats;
+use crate::engine::poll::PollStats;
+use crate::error::Result;
+use crate::recording::{CaptureRecording, CaptureRecordingConfig};
+
+/// The recording while it runs, its last figures afterwards.
+enum Recording {
+    Running(Box<CaptureRecording>),
+    Ended(Box<Figures>),
+}
+
+/// Figures of one moment.
+#[derive(Clone)]
+struct Figures {
+    capture: CaptureStats,
+    polling: Option<PollStats>,
+    rows_dropped: u64,
+}
+
+/// A running capture as its handle sees it.
+#[derive(Clone)]
+struct View {
+    local_addr: SocketAddr,
+    recording: Arc<Mutex<Recording>>,
+}
+
+impl View {
+    fn lock(&self) -> MutexGuard<'_, Recording> {
+        self.recording.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn figures(&self) -> Figures {
+        match &*self.lock() {
+            Recording::Running(recording) => Figures {
+                capture: recording.stats(),
+                polling: recording.poll_stats(),
+                rows_dropped: recording.rows_dropped().0,
+            },
+            Recording::Ended(figures) => (**figures).clone(),
+        }
+    }
+
+    /// Keeps the figures and closes the recording, the first time.
+    async fn finish(&self) -> Result<()> {
+        let last = self.figures();
+        let recording =
+            std::mem::replace(&mut *self.lock(), Recording::Ended(Box::new(last.clone())));
+        if let Recording::Running(recording) = recording {
+            let (manifest, capture) = recording.finish().await?;
+            let rows_dropped = manifest.dropped.values().sum();
+            let figures = Figures { capture, rows_dropped, ..last };
+            *self.lock() = Recording::Ended(Box::new(figures));
+        }
+        Ok(())
+    }
+}
+
+/// A proxy and a poller that fill one run directory.
+#[pyclass(frozen, extends = PyHandle, name = "Proxy", module = "agentbench")]
+pub(super) struct PyProxy {
+    out: PathBuf,
+    lifecycle: Arc<Lifecycle<View>>,
+}
+
+#[pymethods]
+impl PyProxy {
+    #[new]
+    #[pyo3(signature = (
+        upstream, *, out, listen = "127.0.0.1:0", metrics_url = Some(AUTO.to_owned()),
+        poll_interval_s = 0.1,
+        argv = None, settings = None
+    ))]
+    #[allow(clippy::too_many_arguments)] // keyword-only on the Python side
+    fn new(
+        upstream: String,
+        out: PathBuf,
+        listen: &str,
+        metrics_url: Option<String>,
+        poll_interval_s: f64,
+        argv: Option<Vec<String>>,
+        settings: Option<Bound<'_, PyAny>>,
+    ) -> PyResult<PyClassInitializer<Self>> {
+        let listen = listen.parse().map_err(|_| {
+            errors::config(format!(
+                "listen: {listen:?} is no address; write it like 127.0.0.1:8001"
+            ))
+        })?;
+        let recording = RecordingArguments { out, metrics_url, poll_interval_s, argv, settings };
+        let config = CaptureRecordingConfig { recording: recording.config()?, listen, upstream };
+        let out = config.recording.out.clone();
+        let lifecycle = Lifecycle::new("proxy", move || start(config.clone()).boxed());
+        Ok(PyClassInitializer::from(PyHandle::new(lifecycle.clone()))
+            .add_subclass(Self { out, lifecycle }))
+    }
+
+    /// The base URL to point agents at.
+    #[getter]
+    fn url(&self) -> PyResult<String> {
+        Ok(format!("http://{}", self.lifecycle.handle()?.local_addr))
+    }
+
+    /// The run directory.
+    #[getter]
+    fn out(&self) -> PathBuf {
+        self.out.clone()
+    }
+
+    /// The figures of this moment; after the end, the final ones.
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let figures = self.lifecycle.handle()?.figures();
+        stats::capturing(py, &figures.capture, figures.rows_dropped, figures.polling.as_ref())
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<agentbench.Proxy to {}>", self.out.display())
+    }
+}
+
+async fn start(config: CaptureRecordingConfig) -> Result<Started<View>> {
+    let out = config.recording.out.clone();
+    let recording = CaptureRecording::start(config).await?;
+    let local_addr = recording.local_addr();
+    let recording = Arc::new(Mutex::new(Recording::Running(Box::new(recording))));
+    let handle = View { local_addr, recording };
+    let (view, stop) = (handle.clone(), CancellationToken::new());
+    let stopped = stop.clone();
+    let ending = async move {
+        stopped.cancelled().await;
+        view.finish().await?;
+        Ok(Some(out))
+    };
+    Ok(Started { handle, stop, ending: ending.boxed() })
+}

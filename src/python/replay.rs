@@ -1,0 +1,160 @@
+//! `Replay`: a recording that is sent again.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use futures_util::FutureExt;
+use pyo3::prelude::*;
+use tokio_util::sync::CancellationToken;
+
+use super::handle::PyHandle;
+use super::json;
+use super::lifecycle::{Lifecycle, Started};
+use super::run::PyRun;
+use super::settings::{AUTO, RecordingArguments, choice, duration};
+use crate::error::Result;
+use crate::recording::{ReplayRecording, ReplayRecordingConfig};
+use crate::replay::{ReplayConfig, ReplayProgress};
+
+/// The recording to send: open already, or a directory.
+#[derive(FromPyObject)]
+enum Trace<'py> {
+    Open(PyRef<'py, PyRun>),
+    Directory(PathBuf),
+}
+
+impl Trace<'_> {
+    fn path(self) -> PathBuf {
+        match self {
+            Self::Open(run) => run.path.clone(),
+            Self::Directory(path) => path,
+        }
+    }
+}
+
+/// The recording while it runs, how far it came afterwards.
+enum Recording {
+    Running(Box<ReplayRecording>),
+    Ended(ReplayProgress),
+}
+
+/// A running replay as its handle sees it.
+#[derive(Clone)]
+struct View(Arc<Mutex<Recording>>);
+
+impl View {
+    fn lock(&self) -> MutexGuard<'_, Recording> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn progress(&self) -> ReplayProgress {
+        match &*self.lock() {
+            Recording::Running(recording) => recording.progress(),
+            Recording::Ended(progress) => progress.clone(),
+        }
+    }
+
+    /// Keeps the progress and closes the recording, the first time.
+    async fn finish(&self) -> Result<()> {
+        let last = Recording::Ended(self.progress());
+        let recording = std::mem::replace(&mut *self.lock(), last);
+        match recording {
+            Recording::Running(recording) => recording.finish().await.map(drop),
+            Recording::Ended(_) => Ok(()),
+        }
+    }
+}
+
+/// A recording, sent again by agents in a closed loop.
+#[pyclass(frozen, extends = PyHandle, name = "Replay", module = "agentbench")]
+pub(super) struct PyReplay {
+    out: PathBuf,
+    lifecycle: Arc<Lifecycle<View>>,
+}
+
+#[pymethods]
+impl PyReplay {
+    #[new]
+    #[pyo3(signature = (
+        trace, *, url, out, agents = 1, duration_s = None, trajectories = None, api = "auto",
+        model = None, api_key = None, ramp_s = None, on_error = "stop-trajectory",
+        include_utility = false, metrics_url = Some(AUTO.to_owned()), poll_interval_s = 0.1,
+        argv = None, settings = None
+    ))]
+    #[allow(clippy::too_many_arguments)] // keyword-only on the Python side
+    fn new(
+        trace: Trace<'_>,
+        url: String,
+        out: PathBuf,
+        agents: u32,
+        duration_s: Option<f64>,
+        trajectories: Option<u64>,
+        api: &str,
+        model: Option<String>,
+        api_key: Option<String>,
+        ramp_s: Option<f64>,
+        on_error: &str,
+        include_utility: bool,
+        metrics_url: Option<String>,
+        poll_interval_s: f64,
+        argv: Option<Vec<String>>,
+        settings: Option<Bound<'_, PyAny>>,
+    ) -> PyResult<PyClassInitializer<Self>> {
+        let replay = ReplayConfig {
+            url,
+            api_key,
+            model,
+            agents,
+            duration: duration_s.map(|seconds| duration("duration_s", seconds)).transpose()?,
+            trajectories,
+            ramp: ramp_s.map(|seconds| duration("ramp_s", seconds)).transpose()?,
+            on_error: choice("on_error", on_error)?,
+            include_utility,
+            api: choice("api", api)?,
+        };
+        let recording = RecordingArguments { out, metrics_url, poll_interval_s, argv, settings };
+        let config =
+            ReplayRecordingConfig { recording: recording.config()?, trace: trace.path(), replay };
+        let out = config.recording.out.clone();
+        let lifecycle = Lifecycle::new("replay", move || start(config.clone()).boxed());
+        Ok(PyClassInitializer::from(PyHandle::new(lifecycle.clone()))
+            .add_subclass(Self { out, lifecycle }))
+    }
+
+    /// The run directory.
+    #[getter]
+    fn out(&self) -> PathBuf {
+        self.out.clone()
+    }
+
+    /// How far it is.
+    fn progress<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        json::to_python(py, &self.lifecycle.handle()?.progress())
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<agentbench.Replay to {}>", self.out.display())
+    }
+}
+
+async fn start(config: ReplayRecordingConfig) -> Result<Started<View>> {
+    let out = config.recording.out.clone();
+    let recording = ReplayRecording::start(config).await?;
+    let shutdown = recording.shutdown().clone();
+    let handle = View(Arc::new(Mutex::new(Recording::Running(Box::new(recording)))));
+    let (view, stop) = (handle.clone(), CancellationToken::new());
+    let stopped = stop.clone();
+    let ending = async move {
+        shutdown.tracker().close();
+        tokio::select! {
+            () = shutdown.tracker().wait() => {}
+            () = stopped.cancelled() => {
+                shutdown.cancel();
+                shutdown.drained().await;
+            }
+        }
+        view.finish().await?;
+        Ok(Some(out))
+    };
+    Ok(Started { handle, stop, ending: ending.boxed() })
+}

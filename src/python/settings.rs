@@ -1,0 +1,67 @@
+//! Arguments that several classes take, checked and converted.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use pyo3::prelude::*;
+use serde::de::DeserializeOwned;
+
+use super::{errors, host, json};
+use crate::recording::{MetricsPage, RecordingConfig};
+
+/// The metrics page beside the engine, where there is one.
+pub(super) const AUTO: &str = "auto";
+
+/// The arguments of everything that writes a run directory.
+pub(super) struct RecordingArguments<'py> {
+    pub(super) out: PathBuf,
+    pub(super) metrics_url: Option<String>,
+    pub(super) poll_interval_s: f64,
+    pub(super) argv: Option<Vec<String>>,
+    pub(super) settings: Option<Bound<'py, PyAny>>,
+}
+
+impl RecordingArguments<'_> {
+    /// The core's configuration; the run is named after its directory.
+    pub(super) fn config(self) -> PyResult<RecordingConfig> {
+        let name = self.out.file_name().ok_or_else(|| {
+            errors::config(format!("out: {} names no directory", self.out.display()))
+        })?;
+        Ok(RecordingConfig {
+            run_id: name.to_string_lossy().into_owned(),
+            argv: self.argv.unwrap_or_default(),
+            host: host::describe(),
+            metrics: metrics_page(self.metrics_url),
+            poll_interval: duration("poll_interval_s", self.poll_interval_s)?,
+            settings: self
+                .settings
+                .map(|settings| json::from_python(&settings))
+                .transpose()?
+                .unwrap_or_default(),
+            out: self.out,
+        })
+    }
+}
+
+/// `"auto"`, an address, or None for no polling.
+fn metrics_page(metrics_url: Option<String>) -> MetricsPage {
+    match metrics_url {
+        None => MetricsPage::Off,
+        Some(word) if word == AUTO => MetricsPage::Beside,
+        Some(url) => MetricsPage::At(url),
+    }
+}
+
+/// Seconds above zero as a duration.
+pub(super) fn duration(name: &str, seconds: f64) -> PyResult<Duration> {
+    match Duration::try_from_secs_f64(seconds) {
+        Ok(duration) if !duration.is_zero() => Ok(duration),
+        _ => Err(errors::config(format!("{name}: {seconds} is not a time above 0 s"))),
+    }
+}
+
+/// A word that stands for one of a type's variants.
+pub(super) fn choice<T: DeserializeOwned>(name: &str, word: &str) -> PyResult<T> {
+    let value = serde_json::Value::String(word.replace('-', "_"));
+    serde_json::from_value(value).map_err(|error| errors::config(format!("{name}: {error}")))
+}

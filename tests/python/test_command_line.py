@@ -1,0 +1,297 @@
+"""The command line as a user runs it: what it prints, where, and with which exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import string
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.table import Table
+from tests.python.traffic import agentbench, converse, free_port, send, started, wait_up
+
+import agentbench as package
+from agentbench._cli import run
+from agentbench._cli.argv import masked_argv
+from agentbench._cli.console import results
+from agentbench._cli.parameters import DURATION
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.python.conftest import Captured
+
+VERBS = ["capture", "doctor", "engine", "export", "replay", "synthesize"]
+CLIENT = """
+import json, os, sys, urllib.request
+body = {"model": "agentbench-sim", "max_tokens": 8, "messages": [{"role": "user", "content": "hi"}]}
+for url in (os.environ["ANTHROPIC_BASE_URL"] + "/v1/messages", os.environ["OPENAI_BASE_URL"] + "/chat/completions"):
+    request = urllib.request.Request(url, json.dumps(body).encode(), {"content-type": "application/json"})
+    urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request).read()
+assert os.environ["OPENAI_API_BASE"] == os.environ["OPENAI_BASE_URL"]
+sys.exit(int(sys.argv[1]))
+"""
+
+
+def test_version() -> None:
+    result = agentbench("--version")
+    assert result.returncode == 0
+    assert result.stdout.startswith(f"agentbench {package.__version__} (")
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_explains_itself(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([verb, "--help"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith(f"Usage: agentbench {verb}")
+    assert "\\b" not in out
+
+
+def test_the_list_of_verbs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--help"]) == 0
+    out = capsys.readouterr().out
+    assert all(f"  {verb}" in out for verb in VERBS)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("100ms", 0.1), ("60s", 60.0), ("5m", 300.0), ("1h30m", 5400.0), ("0.5s", 0.5)]
+)
+def test_durations(text: str, seconds: float) -> None:
+    assert DURATION.convert(text, None, None) == pytest.approx(seconds)
+
+
+@given(st.integers(1, 10_000), st.sampled_from([("ms", 0.001), ("s", 1.0), ("m", 60.0), ("h", 3600.0)]))
+def test_any_number_of_any_unit_is_a_duration(number: int, unit: tuple[str, float]) -> None:
+    assert DURATION.convert(f"{number}{unit[0]}", None, None) == pytest.approx(number * unit[1])
+
+
+@given(st.text(string.ascii_letters + string.digits, min_size=8), st.sampled_from(["--api-key {}", "API_TOKEN={}"]))
+def test_no_secret_is_kept(secret: str, form: str) -> None:
+    assert all(secret not in word for word in masked_argv(form.format(secret).split()))
+
+
+@pytest.mark.parametrize(
+    ("typed", "kept"),
+    [
+        (["--api-key", "abc", "x"], ["--api-key", "***", "x"]),
+        (["--api-key=abc"], ["--api-key=***"]),
+        (["OPENAI_API_KEY=abc"], ["OPENAI_API_KEY=***"]),
+        (["http://me:secret@host/v1"], ["http://***@host/v1"]),
+        (["http://host/v1?api_key=abc&x=1"], ["http://host/v1?api_key=***&x=1"]),
+        (["-H", "Authorization: Bearer abc"], ["-H", "Authorization: ***"]),
+        (["sk-ant-0123456789abcdef"], ["***"]),
+        (["--tokenizer", "t.json", "--max-tokens", "5"], ["--tokenizer", "t.json", "--max-tokens", "5"]),
+        (["replay", "results/mine", "--agents", "8"], ["replay", "results/mine", "--agents", "8"]),
+    ],
+)
+def test_secrets_are_masked_in_the_kept_command_line(typed: list[str], kept: list[str]) -> None:
+    assert masked_argv(typed) == kept
+
+
+def test_replay_of_the_sample_with_nothing_more(empty: Path) -> None:
+    result = agentbench("replay", "--speed", "instant", "--trajectories", "2", "--duration", "20s", cwd=empty)
+    assert result.returncode == 0, result.stderr
+    assert "SIMULATED engine" in result.stdout
+    assert "SIMULATED engine" in result.stderr
+    for label in ("TTFT", "TPOT", "E2E", "output speed", "engine queue", "prefix hit rate", "p99", "new input"):
+        assert label in result.stdout
+    assert "\x1b" not in result.stdout + result.stderr
+    (out,) = (empty / "results").iterdir()
+    assert f"run directory: results/{out.name}" in result.stdout
+    replayed = package.Run.open(out)
+    summary = replayed.summary()
+    assert summary is not None
+    assert f"requests: {summary['requests']['sent']:,} sent" in result.stdout
+    assert replayed.manifest["argv"][:2] == ["agentbench", "replay"]
+    assert {path.stat().st_mode & 0o777 for path in out.iterdir()} == {0o600}
+    assert "summary.json" in {path.name for path in out.iterdir()}
+
+
+def test_replay_exits_with_1_when_a_request_failed(captured: Captured, empty: Path) -> None:
+    """An engine whose context holds the first turn of each session alone refuses the others."""
+    port = free_port()
+    with started("engine", "--port", str(port), "--speed", "instant", "--max-model-len", "120") as engine:
+        wait_up(f"http://127.0.0.1:{port}/health", engine)
+        arguments = ["--url", f"http://127.0.0.1:{port}", "--agents", "2", "--continue-on-error", "--out", "out"]
+        result = agentbench("replay", captured.path, *arguments, cwd=empty)
+    assert result.returncode == 1, result.stdout + result.stderr
+    assert "3 requests failed" in result.stderr
+    assert "failed: 3 x" in result.stdout
+    requests = package.Run.open(empty / "out").requests().to_polars()
+    assert sorted(requests["status"]) == ["failed", "failed", "failed", "ok", "ok"]
+    assert set(requests.filter(status="failed")["http_status"]) == {400}
+
+
+def test_capture_with_a_command(engine: package.SimulatedEngine, empty: Path) -> None:
+    arguments = ["--upstream", engine.url, "--listen", "127.0.0.1:0", "--out", "out"]
+    result = agentbench("capture", *arguments, "--", sys.executable, "-c", CLIENT, "3", cwd=empty)
+    assert result.returncode == 0, result.stderr
+    assert "exit status 3" in result.stderr
+    assert "run directory: out" in result.stdout
+    turns = package.Run.open(empty / "out").turns().to_polars()
+    assert sorted(turns["api"]) == ["chat", "messages"]
+    assert f"{turns['isl'].sum():,}" in result.stdout
+
+
+def test_capture_until_ctrl_c(engine: package.SimulatedEngine, empty: Path) -> None:
+    url = f"http://127.0.0.1:{free_port()}"
+    arguments = ["--upstream", engine.url, "--listen", url.removeprefix("http://"), "--out", "out"]
+    with started("capture", *arguments, cwd=empty) as process:
+        wait_up(f"{url}/health", process)
+        converse(url, 2)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+    assert process.returncode == 0, err
+    assert "tool time" in out
+    assert "Traceback" not in err
+    assert len(package.Run.open(empty / "out").turns()) == 2
+
+
+def test_capture_that_saw_nothing(engine: package.SimulatedEngine, empty: Path) -> None:
+    arguments = ["--upstream", engine.url, "--listen", "127.0.0.1:0", "--out", "out"]
+    result = agentbench("capture", *arguments, "--", sys.executable, "-c", "", cwd=empty)
+    assert result.returncode == 1
+    assert "nothing was captured: no request came" in result.stderr
+    assert package.Run.open(empty / "out").manifest["complete"] is True
+
+
+def test_ctrl_c_ends_a_captures_command(engine: package.SimulatedEngine, empty: Path) -> None:
+    url = f"http://127.0.0.1:{free_port()}"
+    arguments = ["--upstream", engine.url, "--listen", url.removeprefix("http://"), "--out", "out"]
+    child = "import os, time, pathlib; pathlib.Path('pid').write_text(str(os.getpid())); time.sleep(600)"
+    with started("capture", *arguments, "--", sys.executable, "-c", child, cwd=empty) as process:
+        wait_up(f"{url}/health", process)
+        converse(url, 1)
+        while not (empty / "pid").exists() or not (empty / "pid").read_text():
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=30)
+    assert process.returncode == 130, err
+    assert "interrupted; what came until then is in out" in err
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((empty / "pid").read_text()), 0)
+    assert len(package.Run.open(empty / "out").turns()) == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_replay_writes_what_there_is(empty: Path, number: signal.Signals) -> None:
+    with started("replay", "--speed", "laptop", "--agents", "2", "--out", "out", cwd=empty) as process:
+        while not (empty / "out" / "manifest.json").exists():
+            assert process.poll() is None, process.communicate()
+            time.sleep(0.05)
+        time.sleep(0.5)
+        process.send_signal(number)
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert "Traceback" not in err
+    assert "interrupted; partial results are in out" in err
+    assert "SIMULATED engine" in out
+    run = package.Run.open(empty / "out")
+    assert run.manifest["complete"] is True
+    assert run.summary() is not None
+
+
+def test_kill_9_loses_no_turn_that_ended_a_second_before(empty: Path) -> None:
+    """The real signal to a real capture, with an engine in another process."""
+    engine_port, proxy = free_port(), f"http://127.0.0.1:{free_port()}"
+    engine_url = f"http://127.0.0.1:{engine_port}"
+    with started("engine", "--port", str(engine_port), "--speed", "instant") as engine:
+        wait_up(f"{engine_url}/health", engine)
+        arguments = ["--upstream", engine_url, "--listen", proxy.removeprefix("http://"), "--out", "out"]
+        with started("capture", *arguments, cwd=empty) as process:
+            wait_up(f"{proxy}/health", process)
+            before = converse(proxy, 5)
+            time.sleep(1.1)
+            converse(proxy, 1, session="two")
+            process.kill()
+            process.communicate(timeout=30)
+        assert process.returncode == -signal.SIGKILL
+    run = package.Run.open(empty / "out")
+    assert run.manifest["complete"] is False
+    assert run.manifest["partial"] is True
+    turns = run.turns().to_polars().filter(session_id="one").sort("turn")
+    assert [run.request_body(request_id) for request_id in turns["request_id"]] == before
+    assert set(turns["outcome"]) == {"ok"}
+    assert len(run.engine_samples()) > 0
+    # What was recovered can be worked with like any other run.
+    replayed = agentbench("replay", "out", "--speed", "instant", "--out", "again", cwd=empty)
+    assert replayed.returncode == 0, replayed.stderr
+
+
+def test_engine_serves_until_ctrl_c(tmp_path: Path) -> None:
+    port = free_port()
+    with started("engine", "--port", str(port), "--model", "mine", cwd=tmp_path) as process:
+        wait_up(f"http://127.0.0.1:{port}/health", process)
+        models = json.loads(send(f"http://127.0.0.1:{port}/v1/models").body)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=30)
+    assert process.returncode == 0, err
+    assert [model["id"] for model in models["data"]] == ["mine"]
+    assert f"SIMULATED engine (h200-8b) at http://127.0.0.1:{port}" in err
+
+
+def test_synthesize_then_export(empty: Path) -> None:
+    made = agentbench("synthesize", "--out", "trace", "--profile", "small", "--sessions", "2", "--seed", "3", cwd=empty)
+    assert made.returncode == 0, made.stderr
+    assert "synthetic: 2 sessions" in made.stdout
+    exported = agentbench("export", "trace", "--format", "jsonl", "--out", "jsonl", "--no-prompts", cwd=empty)
+    assert exported.returncode == 0, exported.stderr
+    assert len(list((empty / "jsonl" / "runs").iterdir())) == 2
+
+
+def test_an_interrupted_synthesis_keeps_the_sessions_made(empty: Path) -> None:
+    with started("synthesize", "--profile", "small", "--sessions", "100000", "--out", "out", cwd=empty) as process:
+        while not (empty / "out" / "manifest.json").exists():
+            assert process.poll() is None, process.communicate()
+            time.sleep(0.05)
+        time.sleep(0.5)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert "interrupted; the sessions made until then are in out" in err
+    run = package.Run.open(empty / "out")
+    assert run.manifest["complete"] is True
+    assert 0 < run.manifest["counts"]["sessions"] < 100_000
+
+
+def test_doctor_tells_what_is_missing_and_how_to_get_it(empty: Path) -> None:
+    result = agentbench("doctor", cwd=empty)
+    assert result.returncode == 0, result.stderr
+    for subject in ("agentbench", "engine", "claude", "codex", "opencode", "mini", "NVML", "disk", "polars"):
+        assert subject in result.stdout
+    assert "agentbench doctor --url" in result.stdout
+
+
+def test_doctor_looks_at_an_engine(engine: package.SimulatedEngine) -> None:
+    result = agentbench("doctor", "--url", engine.url)
+    assert result.returncode == 0, result.stdout
+    assert "agentbench-simulated" in result.stdout
+    assert "SIMULATED" in result.stdout
+    assert "metrics page" in result.stdout
+
+
+def test_doctor_exits_with_1_when_the_engine_is_not_there() -> None:
+    url = f"http://127.0.0.1:{free_port()}"
+    result = agentbench("doctor", "--url", url)
+    assert result.returncode == 1
+    assert url in result.stdout
+
+
+def test_brackets_in_names_are_shown_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    table = Table()
+    table.add_column("session")
+    table.add_row("[/red] [bold]x :smile:")
+    results().print(table)
+    assert "[/red] [bold]x :smile:" in capsys.readouterr().out
+
+
+def test_an_open_address_prints_a_warning(engine: package.SimulatedEngine, empty: Path) -> None:
+    arguments = ["--upstream", engine.url, "--listen", "0.0.0.0:0", "--out", "out"]
+    result = agentbench("capture", *arguments, "--", sys.executable, "-c", "", cwd=empty)
+    assert "warning: 0.0.0.0:0 can be reached from other machines" in result.stderr

@@ -1,0 +1,160 @@
+"""A recording sent again, by the API and through asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+import agentbench
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import polars as pl
+    from tests.python.conftest import Captured
+
+PLANNED = ["thread_id", "turn", "target_output_tokens", "completion_tokens", "status", "output_length"]
+
+
+def planned(run: agentbench.Run) -> pl.DataFrame:
+    """What every replay of a recording has in common, whenever its requests were sent."""
+    return run.requests().to_polars().sort("session_id", "thread_id", "turn").select(PLANNED)
+
+
+def test_a_capture_is_replayed_as_recorded(
+    engine: agentbench.SimulatedEngine, captured: Captured, tmp_path: Path
+) -> None:
+    run = agentbench.replay(captured.path, url=engine.url, agents=2, out=tmp_path / "run")
+    requests = run.requests().to_polars()
+    recorded = agentbench.Run.open(captured.path).turns().to_polars()
+    assert sorted(requests["source_request_id"]) == sorted(recorded["request_id"])
+    assert set(requests["status"]) == {"ok"}
+    assert set(requests["output_length"]) == {"ok"}
+    assert requests["prompt_tokens"].sum() == recorded["isl"].sum()
+    assert requests["completion_tokens"].sum() == recorded["osl"].sum()
+    assert len(run.trajectories()) == 2
+    assert run.manifest["kind"] == "replay"
+    assert run.manifest["complete"] is True
+
+
+def test_the_summary_is_recomputed_from_the_tables(
+    engine: agentbench.SimulatedEngine, captured: Captured, tmp_path: Path
+) -> None:
+    run = agentbench.replay(captured.path, url=engine.url, agents=2, out=tmp_path / "run")
+    summary, requests = run.summary(), run.requests().to_pandas()
+    assert summary == json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert summary is not None
+    assert summary["labels"]["simulated"] is True
+    assert summary["requests"] == {"sent": 5, "ok": 5, "failed": 0, "cancelled": 0}
+    for column in ("ttft_ms", "e2e_ms", "tpot_ms", "prompt_tokens", "completion_tokens"):
+        statistic = summary["whole"]["fields"][column]
+        values = requests[column].dropna()
+        assert statistic["n"] == len(values)
+        assert statistic["mean"] == pytest.approx(values.mean())
+        for percent in (50, 90, 95, 99):
+            assert statistic[f"p{percent}"] == pytest.approx(values.quantile(percent / 100))
+
+
+async def test_the_asyncio_twin_gives_the_same_rows(
+    engine: agentbench.SimulatedEngine, captured: Captured, tmp_path: Path
+) -> None:
+    sync = agentbench.replay(captured.path, url=engine.url, out=tmp_path / "sync")
+    twin = await agentbench.replay_async(captured.path, url=engine.url, out=tmp_path / "async")
+    assert planned(sync).equals(planned(twin))
+
+
+def test_the_sample_is_replayed_on_the_embedded_engine(tmp_path: Path) -> None:
+    run = agentbench.replay(speed="instant", agents=2, trajectories=2, duration_s=20, out=tmp_path / "run")
+    summary = run.summary()
+    assert summary is not None
+    assert summary["labels"]["simulated"] is True
+    assert summary["labels"]["synthetic_trace"] is True
+    assert summary["requests"]["failed"] == 0
+    assert summary["requests"]["sent"] == len(run.requests()) > 0
+
+
+def test_the_sample_says_that_it_is_synthetic() -> None:
+    run = agentbench.Run.open(agentbench.sample_trace())
+    assert run.manifest["synthetic"] is True
+    assert run.totals()["turns"] > 0
+    size = sum(file.stat().st_size for file in agentbench.sample_trace().iterdir())
+    assert size < 400_000
+
+
+def test_a_stopped_replay_keeps_what_there_is(tmp_path: Path) -> None:
+    trace = agentbench.synthesize(tmp_path / "trace", sessions=3, profile="small")
+    with agentbench.SimulatedEngine(speed="laptop") as engine:
+        handle = agentbench.Replay(trace, url=engine.url, out=tmp_path / "run", agents=3, on_error="continue").start()
+        while handle.progress()["requests_sent"] < 3:
+            assert not handle.done
+        run = handle.stop()
+    assert handle.done
+    assert handle.progress()["done"] is True
+    assert run.manifest["complete"] is True
+    requests = run.requests().to_polars()
+    assert len(requests) >= 3
+    assert "cancelled" in set(requests["status"])
+    summary = run.summary()
+    assert summary is not None
+    assert summary["requests"]["sent"] == len(requests)
+
+
+async def test_a_cancelled_task_stops_the_replay_and_keeps_what_there_is(tmp_path: Path) -> None:
+    trace = await agentbench.synthesize_async(tmp_path / "trace", sessions=3, profile="small")
+    async with agentbench.SimulatedEngine(speed="laptop") as engine:
+        task = asyncio.ensure_future(agentbench.replay_async(trace, url=engine.url, out=tmp_path / "run", agents=3))
+        while not (tmp_path / "run" / "manifest.json").exists():
+            await asyncio.sleep(0.05)
+        await asyncio.sleep(0.2)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    assert agentbench.Run.open(tmp_path / "run").manifest["complete"] is True
+
+
+def test_failed_requests_are_rows(captured: Captured, tmp_path: Path) -> None:
+    """An engine that goes away in the middle fails requests, not the run."""
+    trace = agentbench.synthesize(tmp_path / "trace", sessions=2, profile="small")
+    engine = agentbench.SimulatedEngine(speed="laptop").start()
+    handle = agentbench.Replay(trace, url=engine.url, out=tmp_path / "run", agents=2).start()
+    while handle.progress()["requests_sent"] < 2:
+        assert not handle.done
+    engine.stop()
+    run = handle.wait()
+    summary = run.summary()
+    assert summary is not None
+    assert summary["requests"]["failed"] > 0
+    failed = run.requests().to_polars().filter(status="failed")
+    assert failed["error"].null_count() == 0
+    assert captured.path.exists()
+
+
+def test_synthesize_is_the_same_for_the_same_seed(tmp_path: Path) -> None:
+    runs = [
+        agentbench.synthesize(tmp_path / name, sessions=2, profile="small", seed=seed)
+        for name, seed in {"a": 7, "b": 7, "c": 8}.items()
+    ]
+    columns = ["session_id", "thread_id", "turn", "isl", "osl", "tool_exec_ms", "osl_text", "unit_hashes"]
+    first, same, other = (run.turns().to_polars().select(columns) for run in runs)
+    assert first.equals(same)
+    assert not first.equals(other)
+    assert all(run.manifest["synthetic"] for run in runs)
+
+
+def test_export_writes_the_seeds_layout(captured: Captured, tmp_path: Path) -> None:
+    run = agentbench.Run.open(captured.path)
+    counts = agentbench.export_jsonl(run, out=tmp_path / "jsonl")
+    files = sorted((tmp_path / "jsonl" / "runs").glob("*/turn_traces.jsonl"))
+    rows = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+    assert len(files) == 2
+    assert len(rows) == len(run.turns()) == 5
+    for row in rows:
+        assert {"request_time", "tool_exec_ms", "isl_text", "isl_new_text", "osl_text"} <= set(row)
+        assert row["isl_new_text"] in row["isl_text"]
+    assert 5 in counts.values()
+    agentbench.export_jsonl(run, out=tmp_path / "short", prompts=False)
+    for file in (tmp_path / "short" / "runs").glob("*/turn_traces.jsonl"):
+        assert all(json.loads(line)["isl_text"] is None for line in file.read_text().splitlines())
