@@ -73,12 +73,11 @@ pub fn scan<'page, Key: Copy>(
         }
         samples += 1;
         let fail = |reason| ParseError { line: index + 1, reason: explain(page, reason) };
-        let (name, key, rest) = match repeated(last, line) {
-            Some(seen) => seen,
-            None => {
-                let (name, rest) = split_name(line).map_err(fail)?;
-                (name, wanted(name), rest)
-            }
+        let (name, key, rest) = if let Some(seen) = repeated(last, line) {
+            seen
+        } else {
+            let (name, rest) = split_name(line).map_err(fail)?;
+            (name, wanted(name), rest)
         };
         last = Some((name, key));
         if let Some(key) = key {
@@ -312,7 +311,7 @@ mod tests {
     fn unwanted_lines_are_read_no_further_than_their_name() {
         let mut asked = Vec::new();
         let mut seen = Vec::new();
-        let page = "h_bucket{le=\"1\"} 1\nh_bucket{le=\"2\"} broken\nh_sum 2\nh_sum 3\n";
+        let page = "h_bucket{le=\"1\"} 1\nh_bucket{le=\"2\"} broken\nh_sum{} 2\nh_sum{} 3\n";
         let samples = scan(
             page,
             |name| {

@@ -105,8 +105,6 @@ mod tests {
     use std::path::PathBuf;
     use std::process::Command;
 
-    use std::path::PathBuf;
-
     use super::*;
 
     /// Two devices: the first tells all; the second has no energy counter and hides its memory.
