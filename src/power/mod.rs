@@ -1,7 +1,7 @@
 //! Power and energy of the devices that serve.
 //!
-//! `energy` turns samples into a figure with its validity, `nvml` tells whether devices can be measured
-//! here; nothing samples yet.
+//! `energy` is pure: what samples of a window come to, and whether that may be believed. `nvml` tells
+//! whether power can be measured here; nothing samples yet.
 
 pub mod energy;
 pub mod nvml;
