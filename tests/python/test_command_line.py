@@ -107,6 +107,8 @@ def test_replay_of_the_sample_with_nothing_more(empty: Path) -> None:
     assert summary is not None
     assert f"requests: {summary['requests']['sent']:,} sent" in result.stdout
     assert replayed.manifest["argv"][:2] == ["agentbench", "replay"]
+    assert {path.stat().st_mode & 0o777 for path in out.iterdir()} == {0o600}
+    assert "summary.json" in {path.name for path in out.iterdir()}
 
 
 def test_replay_exits_with_1_when_a_request_failed(captured: Captured, empty: Path) -> None:
