@@ -15,7 +15,9 @@ use std::time::Duration;
 use agentbench::api::{Api, parse_request};
 use agentbench::clock::{Clock, elapsed_ms};
 use agentbench::replay::statistics::Statistic;
-use agentbench::replay::{ApiChoice, OnError, Replay, ReplayConfig};
+use agentbench::replay::{
+    ApiChoice, HumanTime, OnError, OutputLengthRule, Replay, ReplayConfig, ToolTime,
+};
 use agentbench::shutdown::Shutdown;
 use agentbench::trace::record::{RequestRow, RequestStatus, TurnRow, UnitRow};
 use agentbench::trace::{Manifest, Run, RunKind, RunWriter};
@@ -176,6 +178,10 @@ async fn replay(addr: SocketAddr, dir: &Path, round: usize) -> Seen {
         on_error: OnError::StopTrajectory,
         include_utility: true,
         api: ApiChoice::Recorded,
+        tool_time: ToolTime::Recorded,
+        human_time: HumanTime::Recorded,
+        output_length: OutputLengthRule::Recorded,
+        strict: false,
     };
     let run = Arc::new(Run::open(&dir.join("recorded")).unwrap());
     let shutdown = Shutdown::new(Duration::from_secs(1));

@@ -515,6 +515,15 @@ class Replay(Handle):
         What a failed request does: ``stop-trajectory`` starts nothing more of its session, ``continue`` goes on.
     include_utility
         Whether titles, summaries and quota checks are sent too.
+    tool_time
+        The waits for tools: ``recorded``, ``none``, a time such as ``500ms``, ``scale:0.5``, ``cap:5s``.
+    human_time
+        The waits for a human: ``none``, ``recorded``, ``cap:30s``. A wait is a human's where the turn's new messages
+        hold a user's text and no tool result, or where a new conversation of the session begins.
+    output_length
+        The length to pin outputs to: ``recorded``, a number of tokens, or ``natural``: pinned to none.
+    strict
+        Whether to refuse an engine that is not known to pin output lengths.
     metrics_url
         The engine's metrics page; ``"auto"``, the default, is `url` with ``/metrics``, and goes without where there
         is none; None polls nothing.
@@ -541,6 +550,10 @@ class Replay(Handle):
         ramp_s: float | None = None,
         on_error: str = "stop-trajectory",
         include_utility: bool = False,
+        tool_time: str = "recorded",
+        human_time: str = "none",
+        output_length: str = "recorded",
+        strict: bool = False,
         metrics_url: str | None = ...,
         poll_interval_s: float = 0.1,
         argv: Sequence[str] | None = None,

@@ -16,7 +16,7 @@ use crate::error::Result;
 use crate::recording::{
     CapacityProgress, CapacityRecording, CapacityRecordingConfig, PRESETS, SearchConfig,
 };
-use crate::replay::ReplayConfig;
+use crate::replay::{HumanTime, OutputLengthRule, ReplayConfig, ToolTime};
 
 /// The recording while it runs, how far it came afterwards.
 enum Recording {
@@ -107,6 +107,10 @@ impl PyCapacity {
             on_error: choice("on_error", on_error)?,
             include_utility,
             api: choice("api", api)?,
+            tool_time: ToolTime::default(),
+            human_time: HumanTime::default(),
+            output_length: OutputLengthRule::default(),
+            strict: false,
         };
         let chosen = PRESETS.iter().find(|known| known.name == preset).ok_or_else(|| {
             let known: Vec<&str> = PRESETS.iter().map(|known| known.name).collect();

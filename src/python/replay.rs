@@ -11,7 +11,7 @@ use super::handle::PyHandle;
 use super::json;
 use super::lifecycle::{Lifecycle, Started};
 use super::run::PyRun;
-use super::settings::{AUTO, RecordingArguments, choice, duration};
+use super::settings::{AUTO, RecordingArguments, choice, duration, parsed};
 use crate::error::Result;
 use crate::recording::{ReplayRecording, ReplayRecordingConfig};
 use crate::replay::{ReplayConfig, ReplayProgress};
@@ -78,7 +78,8 @@ impl PyReplay {
     #[pyo3(signature = (
         trace, *, url, out, agents = 1, duration_s = None, trajectories = None, api = "auto",
         model = None, api_key = None, ramp_s = None, on_error = "stop-trajectory",
-        include_utility = false, metrics_url = Some(AUTO.to_owned()), poll_interval_s = 0.1,
+        include_utility = false, tool_time = "recorded", human_time = "none",
+        output_length = "recorded", strict = false, metrics_url = Some(AUTO.to_owned()), poll_interval_s = 0.1,
         argv = None, settings = None
     ))]
     #[allow(clippy::too_many_arguments)] // keyword-only on the Python side
@@ -95,6 +96,10 @@ impl PyReplay {
         ramp_s: Option<f64>,
         on_error: &str,
         include_utility: bool,
+        tool_time: &str,
+        human_time: &str,
+        output_length: &str,
+        strict: bool,
         metrics_url: Option<String>,
         poll_interval_s: f64,
         argv: Option<Vec<String>>,
@@ -111,6 +116,10 @@ impl PyReplay {
             on_error: choice("on_error", on_error)?,
             include_utility,
             api: choice("api", api)?,
+            tool_time: parsed("tool_time", tool_time)?,
+            human_time: parsed("human_time", human_time)?,
+            output_length: parsed("output_length", output_length)?,
+            strict,
         };
         let recording = RecordingArguments { out, metrics_url, poll_interval_s, argv, settings };
         let config =

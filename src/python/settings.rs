@@ -60,6 +60,11 @@ pub(super) fn duration(name: &str, seconds: f64) -> PyResult<Duration> {
     }
 }
 
+/// A word that a type reads by itself.
+pub(super) fn parsed<T: std::str::FromStr<Err = String>>(name: &str, word: &str) -> PyResult<T> {
+    word.parse().map_err(|error| errors::config(format!("{name}: {error}")))
+}
+
 /// A word that stands for one of a type's variants.
 pub(super) fn choice<T: DeserializeOwned>(name: &str, word: &str) -> PyResult<T> {
     let value = serde_json::Value::String(word.replace('-', "_"));

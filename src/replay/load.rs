@@ -94,7 +94,10 @@ impl Load {
             }
         };
         let ended_by = tokio::select! {
-            result = &mut working => return result.map(|()| EndedBy::Trajectories),
+            // Told to stop, the agents may end in the same moment.
+            result = &mut working => return result.map(|()| {
+                if self.abort.is_cancelled() { EndedBy::Shutdown } else { EndedBy::Trajectories }
+            }),
             () = self.abort.cancelled() => EndedBy::Shutdown,
             () = time_is_up => EndedBy::Duration,
             () = self.enough.cancelled() => EndedBy::Enough,

@@ -27,9 +27,11 @@ pub mod statistics;
 pub mod summary;
 pub mod tiers;
 mod trajectory;
+pub mod waits;
 pub mod window;
 
 pub use progress::ReplayProgress;
-pub use settings::{ApiChoice, LengthForcing, OnError, ReplaySettings};
+pub use settings::{ApiChoice, LengthForcing, OnError, OutputLengthRule, ReplaySettings};
 pub use start::{PreparedReplay, Replay, ReplayConfig, ReplayHandle, ReplayOutcome};
 pub use summary::{Summary, summarize, summarize_run};
+pub use waits::{HumanTime, ToolTime};

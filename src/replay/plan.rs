@@ -9,6 +9,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use super::waits::{Brings, WaitFor, Waits, waits_for};
 use crate::api::Api;
 use crate::clock::elapsed_ms;
 use crate::trace::record::{Outcome, TurnKind, TurnRow};
@@ -31,9 +32,9 @@ pub struct PlannedRequest {
     /// Requests of the session (indices into `SessionPlan::requests`) that must have ended; empty for
     /// one that starts with the session.
     pub after: Vec<usize>,
-    /// The wait after the last of `after` ended, or after the session started.
+    /// The wait, as it will be replayed, after the last of `after` ended, or after the session started.
     pub wait_ms: f64,
-    /// Recorded output tokens.
+    /// Output tokens to ask for; those recorded, as planned.
     pub target_output_tokens: Option<u64>,
     /// Recorded prompt tokens.
     pub planned_prompt_tokens: Option<u64>,
@@ -72,6 +73,24 @@ pub struct Plan {
     pub unit_hashes: Vec<String>,
     /// Recorded turns that are left out, by reason.
     pub skipped: BTreeMap<String, u64>,
+    /// What became of the recorded waits.
+    pub waits: Waits,
+}
+
+/// What planning must know of a unit's text.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct UnitFacts {
+    /// Its length.
+    pub n_bytes: u64,
+    /// What it says of the wait before it.
+    pub brings: Brings,
+}
+
+impl UnitFacts {
+    /// Of a unit's text.
+    pub fn of(unit_json: &str) -> Self {
+        Self { n_bytes: unit_json.len() as u64, brings: Brings::of(unit_json) }
+    }
 }
 
 impl Plan {
@@ -185,20 +204,25 @@ impl Planner {
         index
     }
 
-    /// The plan. `unit_bytes` gives the length of a unit's text by its hash; none for one that the
-    /// recording lost.
-    pub fn finish(mut self, unit_bytes: &dyn Fn(&str) -> Option<u64>) -> Plan {
-        let lengths: Vec<Option<u64>> =
-            self.unit_hashes.iter().map(|hash| unit_bytes(hash)).collect();
-        let bytes_of = |unit: u32| lengths[unit as usize].unwrap_or_default();
+    /// The plan, with the recorded waits changed by the rules of `waits`. `unit_facts` tells of a unit
+    /// by its hash; none for one that the recording lost.
+    pub fn finish(
+        mut self,
+        unit_facts: &dyn Fn(&str) -> Option<UnitFacts>,
+        mut waits: Waits,
+    ) -> Plan {
+        let known: Vec<Option<UnitFacts>> =
+            self.unit_hashes.iter().map(|hash| unit_facts(hash)).collect();
+        let facts: Vec<UnitFacts> = known.iter().map(|unit| unit.unwrap_or_default()).collect();
         let mut sessions: Vec<(i64, SessionPlan)> = Vec::new();
         for (session_id, mut turns) in self.sessions {
             for turn in &mut turns {
-                turn.lost_units = turn.units.iter().any(|unit| lengths[*unit as usize].is_none());
+                turn.lost_units = turn.units.iter().any(|unit| known[*unit as usize].is_none());
             }
             let threads = threads_of(turns, &mut self.skipped);
             let Some(start_ns) = threads.iter().map(Thread::start_ns).min() else { continue };
-            sessions.push((start_ns, plan_session(session_id, threads, start_ns, &bytes_of)));
+            let session = plan_session(session_id, threads, start_ns, &facts, &mut waits);
+            sessions.push((start_ns, session));
         }
         sessions.sort_by(|(a_start, a), (b_start, b)| {
             a_start.cmp(b_start).then_with(|| a.session_id.cmp(&b.session_id))
@@ -207,6 +231,7 @@ impl Planner {
             sessions: sessions.into_iter().map(|(_, session)| session).collect(),
             unit_hashes: self.unit_hashes,
             skipped: self.skipped,
+            waits,
         }
     }
 }
@@ -295,7 +320,8 @@ fn plan_session(
     session_id: String,
     threads: Vec<Thread>,
     session_start_ns: i64,
-    bytes_of: &dyn Fn(u32) -> u64,
+    facts: &[UnitFacts],
+    waits: &mut Waits,
 ) -> SessionPlan {
     let spans: Vec<Span> = threads
         .iter()
@@ -311,6 +337,8 @@ fn plan_session(
     let mut requests = Vec::with_capacity(spans.len());
     let mut thread_plans = Vec::with_capacity(threads.len());
     for (index, thread) in threads.into_iter().enumerate() {
+        let started_by_human =
+            thread.parent.is_none() && thread.turns.iter().any(|turn| turn.kind == TurnKind::Main);
         thread_plans.push(ThreadPlan {
             thread_id: thread.id,
             parent_thread_id: thread.parent,
@@ -319,14 +347,27 @@ fn plan_session(
         let mut previous: Option<PreviousTurn> = None;
         for turn in thread.turns {
             let here = requests.len();
-            let (after, wait_ms) = if previous.is_none() {
-                let (anchor, offset_ms) = starts[index];
-                (anchor.into_iter().collect(), offset_ms)
-            } else {
+            let (after, wait_ms, waits_for) = if let Some(previous) = &previous {
                 let children = waited_for.get(&here).map_or(&[][..], Vec::as_slice);
-                chained(here, &turn, children, &spans)
+                let new_units = &turn.units[n_shared_units(&turn, previous)..];
+                let brings = new_units.iter().map(|unit| facts[*unit as usize].brings);
+                let (after, wait_ms) = chained(here, &turn, children, &spans);
+                (
+                    after,
+                    wait_ms,
+                    if children.is_empty() { waits_for(brings) } else { WaitFor::Tools },
+                )
+            } else {
+                let (anchor, offset_ms) = starts[index];
+                let waits_for = match anchor {
+                    None => WaitFor::Nothing,
+                    Some(_) if started_by_human => WaitFor::Human,
+                    Some(_) => WaitFor::Tools,
+                };
+                (anchor.into_iter().collect(), offset_ms, waits_for)
             };
-            let cached = planned_cached_tokens(&turn, previous.as_ref(), bytes_of);
+            let wait_ms = waits.replayed_ms(waits_for, wait_ms);
+            let cached = planned_cached_tokens(&turn, previous.as_ref(), facts);
             previous =
                 Some(PreviousTurn { turn: turn.turn, units: turn.units.clone(), isl: turn.isl });
             requests.push(planned(turn, after, wait_ms, cached));
@@ -445,26 +486,31 @@ struct PreviousTurn {
     isl: Option<u64>,
 }
 
+/// Leading units that a turn shares with the one sent before it in its thread.
+fn n_shared_units(turn: &Recorded, previous: &PreviousTurn) -> usize {
+    if previous.turn + 1 == turn.turn {
+        turn.n_shared_units.min(turn.units.len())
+    } else {
+        // The row counts from a turn that is left out; count again from the one that was sent.
+        turn.units.iter().zip(&previous.units).take_while(|(a, b)| a == b).count()
+    }
+}
+
 /// Recorded tokens of the leading units that the thread had sent before: the whole previous prompt
 /// where the shared run covers it, else the part of it that the shared units' bytes make up. None
 /// where the recording does not tell the previous prompt's tokens; 0 on a thread's first turn.
 fn planned_cached_tokens(
     turn: &Recorded,
     previous: Option<&PreviousTurn>,
-    bytes_of: &dyn Fn(u32) -> u64,
+    facts: &[UnitFacts],
 ) -> Option<u64> {
     let Some(previous) = previous else { return Some(0) };
-    let n_shared = if previous.turn + 1 == turn.turn {
-        turn.n_shared_units.min(previous.units.len())
-    } else {
-        // The row counts from a turn that is left out; count again from the one that was sent.
-        turn.units.iter().zip(&previous.units).take_while(|(a, b)| a == b).count()
-    };
+    let n_shared = n_shared_units(turn, previous).min(previous.units.len());
     let isl = previous.isl?;
     if n_shared == previous.units.len() {
         return Some(isl);
     }
-    let bytes = |units: &[u32]| units.iter().map(|unit| bytes_of(*unit)).sum::<u64>();
+    let bytes = |units: &[u32]| units.iter().map(|unit| facts[*unit as usize].n_bytes).sum::<u64>();
     let (shared, whole) = (bytes(&previous.units[..n_shared]), bytes(&previous.units));
     if whole == 0 {
         return Some(0);

@@ -1,4 +1,11 @@
 use super::*;
+use crate::replay::waits::HumanTime;
+
+const UNIT: UnitFacts = UnitFacts { n_bytes: 100, brings: Brings::Other };
+
+fn as_recorded() -> Waits {
+    Waits { human_time: HumanTime::Recorded, ..Waits::default() }
+}
 
 /// A turn from a line `thread turn start..end [parent=P] [wait=MS] [residual=MS] [shared=N] …`, times
 /// in seconds.
@@ -46,7 +53,7 @@ fn plan_of(lines: &[&str], include_utility: bool) -> Plan {
     for line in lines {
         planner.add(turn(line));
     }
-    planner.finish(&|_| Some(100))
+    planner.finish(&|_| Some(UNIT), as_recorded())
 }
 
 /// The plan's only session as lines `request <- what it follows + wait`.
@@ -224,7 +231,40 @@ fn a_turn_whose_units_were_lost_is_left_out() {
     let mut planner = Planner::new(true);
     planner.add(turn("a 0 0..1 units=xy"));
     planner.add(turn("a 1 2..3 units=xyz shared=2"));
-    let plan = planner.finish(&|hash| (hash != "z").then_some(100));
+    let plan = planner.finish(&|hash| (hash != "z").then_some(UNIT), Waits::default());
     assert_eq!(plan.n_requests(), 1);
     assert_eq!(plan.skipped["parts of the request body were not recorded"], 1);
+}
+
+#[test]
+fn human_waits_are_told_from_tool_waits() {
+    let lines = [
+        "a 0 0..1 units=sh",
+        "a 1 3..4 wait=2000 units=shat shared=2",
+        "a 2 9..10 wait=5000 units=shatah shared=4",
+        "b 0 70..71 units=sh",
+        "c 0 12..13 parent=a units=sh",
+    ];
+    let mut planner = Planner::new(true);
+    for line in lines {
+        planner.add(turn(line));
+    }
+    let facts = |hash: &str| {
+        let brings = match hash {
+            "h" => Brings::HumanText,
+            "t" => Brings::ToolResult,
+            _ => Brings::Other,
+        };
+        Some(UnitFacts { n_bytes: 100, brings })
+    };
+    let plan = planner.finish(&facts, Waits::default());
+    let waits_ms: Vec<(String, f64)> = plan.sessions[0]
+        .requests
+        .iter()
+        .map(|request| (request.request_id[..2].to_owned(), request.wait_ms.round()))
+        .collect();
+    // A new conversation begins with a human; a subagent is started by its parent.
+    let expected = [("a0", 0.0), ("a1", 2000.0), ("a2", 0.0), ("c0", 2000.0), ("b0", 0.0)];
+    assert_eq!(waits_ms, expected.map(|(name, wait_ms)| (name.to_owned(), wait_ms)));
+    assert_eq!((plan.waits.tools.n, plan.waits.humans.n), (2, 2));
 }

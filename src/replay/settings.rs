@@ -2,9 +2,11 @@
 //! why, what was left out.
 
 use std::collections::BTreeMap;
+use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use super::waits::{HumanTime, ToolTime, WaitTotal};
 use super::window::Window;
 
 /// Which API the requests are sent to.
@@ -32,6 +34,63 @@ pub enum OnError {
     StopTrajectory,
     /// It goes on with its next request.
     Continue,
+}
+
+/// Which length the outputs are asked to have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum OutputLengthRule {
+    /// That of each recorded output.
+    #[default]
+    Recorded,
+    /// None: the model ends where it ends, within the recorded limit.
+    Natural,
+    /// The same for every output.
+    Tokens(u64),
+}
+
+impl OutputLengthRule {
+    /// The tokens to ask for; none where the model is to end by itself.
+    pub fn target(self, recorded: Option<u64>) -> Option<u64> {
+        match self {
+            Self::Recorded => recorded,
+            Self::Natural => None,
+            Self::Tokens(tokens) => Some(tokens),
+        }
+    }
+}
+
+impl FromStr for OutputLengthRule {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match (text, text.parse::<u64>()) {
+            ("recorded", _) => Ok(Self::Recorded),
+            ("natural", _) => Ok(Self::Natural),
+            (_, Ok(tokens)) if tokens > 0 => Ok(Self::Tokens(tokens)),
+            _ => {
+                Err(format!("{text:?} is none of recorded, natural and a number of tokens from 1"))
+            }
+        }
+    }
+}
+
+impl TryFrom<String> for OutputLengthRule {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<OutputLengthRule> for String {
+    fn from(rule: OutputLengthRule) -> Self {
+        match rule {
+            OutputLengthRule::Recorded => "recorded".to_owned(),
+            OutputLengthRule::Natural => "natural".to_owned(),
+            OutputLengthRule::Tokens(tokens) => tokens.to_string(),
+        }
+    }
 }
 
 /// Whether the engine gives outputs of the length asked for.
@@ -114,6 +173,18 @@ pub struct ReplaySettings {
     pub on_error: OnError,
     /// Turns that are not the agent's work were sent too.
     pub include_utility: bool,
+    /// What became of the waits for tools.
+    pub tool_time: ToolTime,
+    /// What became of the waits for humans.
+    pub human_time: HumanTime,
+    /// The waits for tools in one pass over the plan.
+    pub tool_waits: WaitTotal,
+    /// The waits for humans in one pass over the plan.
+    pub human_waits: WaitTotal,
+    /// The length that outputs are asked to have.
+    pub output_length: OutputLengthRule,
+    /// The run was to be refused where output lengths cannot be pinned.
+    pub strict: bool,
     /// The API asked for.
     pub api: ApiChoice,
     /// The API chosen, for each API in the recording.

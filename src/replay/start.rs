@@ -13,12 +13,15 @@ use tokio_util::sync::CancellationToken;
 use super::client::Client;
 use super::content::Contents;
 use super::load::Load;
-use super::plan::{Plan, Planner};
+use super::plan::{Plan, Planner, UnitFacts};
 use super::progress::{Progress, ReplayProgress};
 use super::routes::{Route, choose_routes};
 use super::rows::{RowQueue, RowThread};
 use super::samples::Samples;
-use super::settings::{ApiChoice, EndedBy, OnError, ReplaySettings};
+use super::settings::{
+    ApiChoice, EndedBy, LengthForcing, OnError, OutputLengthRule, ReplaySettings,
+};
+use super::waits::{HumanTime, ToolTime, Waits};
 use super::window::{PhaseTracker, Window};
 use crate::api::Api;
 use crate::clock::Clock;
@@ -56,6 +59,14 @@ pub struct ReplayConfig {
     pub include_utility: bool,
     /// The API that requests are sent to.
     pub api: ApiChoice,
+    /// What becomes of the recorded waits for tools.
+    pub tool_time: ToolTime,
+    /// What becomes of the recorded waits for humans.
+    pub human_time: HumanTime,
+    /// The length that outputs are asked to have.
+    pub output_length: OutputLengthRule,
+    /// Refuses to run where the engine is not known to pin output lengths.
+    pub strict: bool,
 }
 
 impl ReplayConfig {
@@ -121,10 +132,9 @@ impl Replay {
         clock: Clock,
     ) -> Result<PreparedReplay> {
         config.check()?;
-        let include_utility = config.include_utility;
         let plan = in_background({
-            let run = Arc::clone(&run);
-            move || plan_of(&run, include_utility)
+            let (run, config) = (Arc::clone(&run), config.clone());
+            move || plan_of(&run, &config)
         })
         .await?;
         let plan = Arc::new(plan);
@@ -337,12 +347,17 @@ const PLANNED_COLUMNS: [&str; 19] = [
 ];
 
 /// The plan of a recording. Blocks: reads its tables.
-fn plan_of(run: &Run, include_utility: bool) -> Result<Plan> {
-    let mut planner = Planner::new(include_utility);
+fn plan_of(run: &Run, config: &ReplayConfig) -> Result<Plan> {
+    let mut planner = Planner::new(config.include_utility);
     for turn in run.rows_of_columns::<TurnRow>(&PLANNED_COLUMNS)? {
         planner.add(turn?);
     }
-    let plan = planner.finish(&|hash| run.unit_text(hash).ok().map(|text| text.len() as u64));
+    let waits =
+        Waits { tool_time: config.tool_time, human_time: config.human_time, ..Waits::default() };
+    let mut plan = planner.finish(&|hash| run.unit_text(hash).ok().map(UnitFacts::of), waits);
+    for request in plan.sessions.iter_mut().flat_map(|session| &mut session.requests) {
+        request.target_output_tokens = config.output_length.target(request.target_output_tokens);
+    }
     if plan.sessions.is_empty() {
         let skipped: Vec<String> =
             plan.skipped.iter().map(|(reason, n)| format!("{n} {reason}")).collect();
@@ -395,10 +410,26 @@ impl Engine {
             .map(|request| request.api)
             .collect();
         let routes = choose_routes(&control, &model, config.api, &recorded).await?;
+        if config.strict && config.output_length != OutputLengthRule::Natural {
+            check_lengths_pinned(&routes)?;
+        }
         let client = Client::new(&config.url, config.api_key.as_deref(), clock)?;
         let to_chat = routes.iter().any(|route| route.sent == Api::Chat);
         let continuous_usage = to_chat && client.takes_continuous_usage(&model).await;
         Ok(Self { info, model, routes, continuous_usage, client })
+    }
+}
+
+/// Refuses an engine that is not known to pin output lengths.
+fn check_lengths_pinned(routes: &[Route]) -> Result<()> {
+    match routes.iter().find(|route| route.output_length != LengthForcing::Honoured) {
+        None => Ok(()),
+        Some(route) => Err(Error::config(format!(
+            "strict: pinning of output lengths on {} is {}; choose another API, natural output \
+             lengths, or run without strict",
+            route.sent.as_str(),
+            route.output_length.as_str()
+        ))),
     }
 }
 
@@ -419,6 +450,11 @@ fn settings(
     let agents = config.agents.min(most);
     let ramp = config.ramp.unwrap_or_else(|| (RAMP_PER_AGENT * agents).min(RAMP_LIMIT));
     let mut notes: Vec<String> = engine.routes.iter().flat_map(Route::notes).collect();
+    notes.extend(plan.waits.notes());
+    if config.output_length != OutputLengthRule::Recorded {
+        let rule = String::from(config.output_length);
+        notes.push(format!("output lengths are not the recorded ones: {rule}"));
+    }
     if agents < config.agents {
         notes.push(format!(
             "{} agents were asked for; {agents} had a trajectory to work on",
@@ -441,6 +477,12 @@ fn settings(
         ramp_s: ramp.as_secs_f64(),
         on_error: config.on_error,
         include_utility: config.include_utility,
+        tool_time: config.tool_time,
+        human_time: config.human_time,
+        tool_waits: plan.waits.tools,
+        human_waits: plan.waits.humans,
+        output_length: config.output_length,
+        strict: config.strict,
         api: config.api,
         routes: engine.routes.iter().map(Route::as_setting).collect(),
         sessions,

@@ -477,7 +477,7 @@ pub struct RequestRow {
     pub sent_at_ms: f64,
     /// `sent_at_ms` - `due_at_ms`.
     pub lag_ms: f64,
-    /// The wait before it: recorded tool time.
+    /// The wait before it, as replayed: for tools, or for a human.
     pub tool_wait_ms: Option<f64>,
     /// First chunk with output, from `sent_at_ms`.
     pub ttft_ms: Option<f64>,

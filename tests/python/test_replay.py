@@ -158,3 +158,32 @@ def test_export_writes_the_seeds_layout(captured: Captured, tmp_path: Path) -> N
     agentbench.export_jsonl(run, out=tmp_path / "short", prompts=False)
     for file in (tmp_path / "short" / "runs").glob("*/turn_traces.jsonl"):
         assert all(json.loads(line)["isl_text"] is None for line in file.read_text().splitlines())
+
+
+def test_waits_and_output_lengths_are_settings_of_the_run(
+    engine: agentbench.SimulatedEngine, captured: Captured, tmp_path: Path
+) -> None:
+    run = agentbench.replay(
+        captured.path,
+        url=engine.url,
+        out=tmp_path / "run",
+        tool_time="none",
+        human_time="cap:1s",
+        output_length="5",
+        strict=True,
+    )
+    summary = run.summary()
+    assert summary is not None
+    settings = summary["settings"]
+    assert (settings["tool_time"], settings["human_time"], settings["output_length"]) == ("none", "cap:1s", "5")
+    assert settings["strict"] is True
+    assert set(run.requests().to_polars()["completion_tokens"]) == {5}
+    assert any("output lengths are not the recorded ones: 5" in note for note in summary["notes"])
+
+
+@pytest.mark.parametrize(
+    ("name", "word"), [("tool_time", "often"), ("human_time", "5s"), ("output_length", "0"), ("tool_time", "scale:-1")]
+)
+def test_a_wrong_rule_names_its_argument(name: str, word: str, captured: Captured, tmp_path: Path) -> None:
+    with pytest.raises(agentbench.ConfigError, match=name):
+        agentbench.replay(captured.path, url="http://127.0.0.1:9", out=tmp_path / "run", **{name: word})

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use agentbench::Error;
 use agentbench::api::{Api, parse_request};
+use agentbench::replay::plan::UnitFacts;
+use agentbench::replay::waits::Waits;
 use agentbench::shutdown::Shutdown;
 use agentbench::synthesize::{DEFAULT_START_NS, SynthesizeConfig, synthesize};
 use agentbench::trace::record::{ToolCallRow, TurnKind, TurnRow, UnitRow};
@@ -196,7 +198,10 @@ fn the_bundled_sample_replays_whole_and_without_long_waits() {
     }
     let bytes: BTreeMap<String, u64> =
         rows::<UnitRow>(&run).into_iter().map(|unit| (unit.hash, unit.n_bytes)).collect();
-    let plan = planner.finish(&|hash| bytes.get(hash).copied());
+    let plan = planner.finish(
+        &|hash| Some(UnitFacts { n_bytes: *bytes.get(hash)?, ..UnitFacts::default() }),
+        Waits::default(),
+    );
     assert!(plan.skipped.is_empty(), "{:?}", plan.skipped);
     assert_eq!(plan.n_requests() as u64, run.manifest().rows["turn_traces"]);
     assert_eq!(plan.sessions.len(), SAMPLE_SESSIONS as usize);

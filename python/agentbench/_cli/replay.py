@@ -57,6 +57,28 @@ class Wanted:
 @click.option("--ramp", type=DURATION, help="Spread the agents' starts over this time.  [default: 50ms an agent]")
 @click.option("--continue-on-error", is_flag=True, help="Go on with a session after a failed request.")
 @click.option("--include-utility", is_flag=True, help="Send titles, summaries and quota checks too.")
+@click.option(
+    "--tool-time",
+    default="recorded",
+    show_default=True,
+    metavar="recorded|none|TIME|scale:X|cap:TIME",
+    help="Waits for tools.",
+)
+@click.option(
+    "--human-time",
+    default="none",
+    show_default=True,
+    metavar="none|recorded|cap:TIME",
+    help="Waits before a turn that brings a user's text and no tool result.",
+)
+@click.option(
+    "--output-length",
+    default="recorded",
+    show_default=True,
+    metavar="recorded|natural|N",
+    help="Tokens to pin outputs to.",
+)
+@click.option("--strict", is_flag=True, help="Refuse an engine that does not pin output lengths.  [default: off]")
 @click.option("--metrics-url", type=URL_OR_NONE, help="The engine's metrics page.  [default: --url with /metrics]")
 @click.option("--poll-interval", type=DURATION, default="100ms", show_default=True, help="Between two polls of it.")
 def command(

@@ -7,7 +7,8 @@ use agentbench::api::{Api, parse_request};
 use agentbench::clock::Clock;
 use agentbench::error::Result;
 use agentbench::replay::{
-    ApiChoice, OnError, Replay, ReplayConfig, ReplayHandle, ReplayOutcome, Summary, summarize_run,
+    ApiChoice, HumanTime, OnError, OutputLengthRule, Replay, ReplayConfig, ReplayHandle,
+    ReplayOutcome, Summary, ToolTime, summarize_run,
 };
 use agentbench::shutdown::Shutdown;
 use agentbench::trace::record::{RequestRow, TrajectoryRow, TurnKind, TurnRow, UnitRow};
@@ -116,6 +117,10 @@ pub(crate) fn config(url: String) -> ReplayConfig {
         on_error: OnError::StopTrajectory,
         include_utility: true,
         api: ApiChoice::Auto,
+        tool_time: ToolTime::Recorded,
+        human_time: HumanTime::Recorded,
+        output_length: OutputLengthRule::Recorded,
+        strict: false,
     }
 }
 

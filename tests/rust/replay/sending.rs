@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use agentbench::api::Api;
 use agentbench::replay::settings::EndedBy;
-use agentbench::replay::{ApiChoice, LengthForcing};
+use agentbench::replay::{ApiChoice, HumanTime, LengthForcing, OutputLengthRule};
 use agentbench::trace::record::{OutputLength, Phase, RequestStatus};
 use serde_json::json;
 
@@ -251,4 +251,41 @@ async fn progress_tells_what_is_on_its_way() {
     let replayed = running.wait().await;
     assert!(replayed.outcome.progress.done);
     assert_eq!(replayed.outcome.progress.requests_in_flight, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waits_and_lengths_are_changed_as_asked_for() {
+    let upstream = Upstream::start(Manners::default(), |_| {
+        vec![Step::Send(chat_text("abc", Some(3)) + &chat_end(3))]
+    })
+    .await;
+    let mut config = config(upstream.url());
+    config.human_time = HumanTime::None;
+    config.output_length = OutputLengthRule::Natural;
+    // Every turn of these recordings brings a user's text: an hour's wait would outlast the test.
+    let turns = ["a 0 0..1", "a 1 3601..3602 wait=3600000"];
+    let replayed = replay(Api::Chat, &turns, config).await;
+    let row = replayed.row("a1");
+    assert_eq!(row.tool_wait_ms, Some(0.0));
+    assert_eq!((row.target_output_tokens, row.output_length), (None, OutputLength::Unverified));
+    let settings = &replayed.outcome.settings;
+    assert_eq!((settings.human_waits.n, settings.tool_waits.n), (1, 0));
+    assert!((settings.human_waits.recorded_s - 3600.0).abs() < 1e-9);
+    let noted = |part: &str| replayed.summary.notes.iter().any(|note| note.contains(part));
+    assert!(noted("human time none") && noted("natural"), "{:?}", replayed.summary.notes);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_strict_replay_refuses_an_engine_that_pins_no_lengths() {
+    let manners = Manners { pins: |_| false, ..Manners::default() };
+    let upstream =
+        Upstream::start(manners, |_| vec![Step::Send(chat_text("abc", Some(3)) + &chat_end(3))])
+            .await;
+    let mut config = config(upstream.url());
+    config.strict = true;
+    let error = Running::start(Api::Chat, &["a 0 0..1"], config.clone()).await.err().unwrap();
+    assert!(error.to_string().contains("strict: pinning of output lengths on chat"), "{error}");
+    config.output_length = OutputLengthRule::Natural;
+    let replayed = replay(Api::Chat, &["a 0 0..1"], config).await;
+    assert_eq!(replayed.summary.requests.ok, 1);
 }
