@@ -11,7 +11,7 @@ use super::handle::PyHandle;
 use super::json;
 use super::lifecycle::{Lifecycle, Started};
 use super::run::PyRun;
-use super::settings::{AUTO, RecordingArguments, choice, duration};
+use super::settings::{AUTO, PowerArguments, RecordingArguments, choice, duration};
 use crate::error::Result;
 use crate::recording::{ReplayRecording, ReplayRecordingConfig};
 use crate::replay::{ReplayConfig, ReplayProgress};
@@ -79,6 +79,7 @@ impl PyReplay {
         trace, *, url, out, agents = 1, duration_s = None, trajectories = None, api = "auto",
         model = None, api_key = None, ramp_s = None, on_error = "stop-trajectory",
         include_utility = false, metrics_url = Some(AUTO.to_owned()), poll_interval_s = 0.1,
+        power = AUTO.to_owned(), gpus = None, engine_pid = None, idle_baseline_s = None, pue = None,
         argv = None, settings = None
     ))]
     #[allow(clippy::too_many_arguments)] // keyword-only on the Python side
@@ -97,6 +98,11 @@ impl PyReplay {
         include_utility: bool,
         metrics_url: Option<String>,
         poll_interval_s: f64,
+        power: String,
+        gpus: Option<Vec<String>>,
+        engine_pid: Option<u32>,
+        idle_baseline_s: Option<f64>,
+        pue: Option<f64>,
         argv: Option<Vec<String>>,
         settings: Option<Bound<'_, PyAny>>,
     ) -> PyResult<PyClassInitializer<Self>> {
@@ -112,7 +118,9 @@ impl PyReplay {
             include_utility,
             api: choice("api", api)?,
         };
-        let recording = RecordingArguments { out, metrics_url, poll_interval_s, argv, settings };
+        let power = PowerArguments { power, gpus, engine_pid, idle_baseline_s, pue };
+        let recording =
+            RecordingArguments { out, metrics_url, poll_interval_s, power, argv, settings };
         let config =
             ReplayRecordingConfig { recording: recording.config()?, trace: trace.path(), replay };
         let out = config.recording.out.clone();

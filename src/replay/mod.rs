@@ -12,6 +12,7 @@ pub mod engine_figures;
 mod load;
 pub mod measure;
 pub mod plan;
+pub mod power_figures;
 pub mod prefix_hits;
 pub mod progress;
 pub mod response;

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::engine_figures::{EngineFigures, Span, engine_figures};
 use super::measure::{itl_ms, new_prompt_tokens, output_tokens_per_s, token_gaps};
+use super::power_figures::{PowerFigures, power_figures};
 use super::prefix_hits::{PrefixHits, prefix_hits};
 use super::settings::{LengthForcing, ReplaySettings};
 use super::statistics::Statistic;
@@ -18,7 +19,7 @@ use crate::clock::unix_seconds;
 use crate::error::Result;
 use crate::trace::Run;
 use crate::trace::record::{
-    EngineSampleRow, OutputLength, Phase, RequestRow, RequestStatus, TrajectoryRow,
+    EngineSampleRow, OutputLength, Phase, PowerRow, RequestRow, RequestStatus, TrajectoryRow,
 };
 
 /// What a reader must know before any figure.
@@ -140,6 +141,8 @@ pub struct Summary {
     pub prefix_hits: PrefixHits,
     /// The engine's own counters over the whole run; null where it was not polled.
     pub engine: Option<EngineFigures>,
+    /// Power and energy of the steady state.
+    pub power: PowerFigures,
     /// How the run was made.
     pub settings: ReplaySettings,
 }
@@ -151,10 +154,16 @@ pub fn summarize_run(run: &Run) -> Result<Summary> {
     let samples = run.rows::<EngineSampleRow>()?.collect::<Result<Vec<_>>>()?;
     let settings = run.manifest().settings.get("replay").cloned().unwrap_or_default();
     let settings = serde_json::from_value(settings).unwrap_or_default();
-    Ok(summarize(&requests, &trajectories, &samples, &settings))
+    let power_rows = run.rows::<PowerRow>()?.collect::<Result<Vec<_>>>()?;
+    let power = run.manifest().settings.get("power").cloned().unwrap_or_default();
+    let power = serde_json::from_value(power).unwrap_or_default();
+    Ok(Summary {
+        power: power_figures(&power_rows, &requests, &settings, &power),
+        ..summarize(&requests, &trajectories, &samples, &settings)
+    })
 }
 
-/// The summary of a replay's rows.
+/// The summary of a replay's rows, but for power.
 pub fn summarize(
     requests: &[RequestRow],
     trajectories: &[TrajectoryRow],
@@ -182,6 +191,7 @@ pub fn summarize(
         whole: part_figures(&all, span_ms.map(|(start_ms, end_ms)| (end_ms - start_ms) / 1e3)),
         prefix_hits: prefix_hits(requests, engine.as_ref()),
         engine,
+        power: PowerFigures::default(),
         settings: settings.clone(),
     };
     add_notes(&mut summary);

@@ -5,6 +5,7 @@
 
 mod capture;
 mod export;
+mod power;
 mod replay;
 mod simulator;
 mod synthesize;
