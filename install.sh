@@ -2,7 +2,7 @@
 # Builds agentbench and installs it into .venv beside this file; with --test also sets up everything
 # that the tests need and runs them all. Safe to run again: what is already there is kept.
 set -euo pipefail
-cd "$(dirname "$0")"
+cd "$(dirname "${BASH_SOURCE[0]}")"
 
 MINIMUM_PYTHON="3.11"
 VENV=".venv"

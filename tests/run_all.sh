@@ -2,7 +2,7 @@
 # Every check of the project, cheap ones first. Called by `./install.sh --test`, which makes the
 # virtual environment; may be called alone afterwards: tests/run_all.sh .venv
 set -euo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
 VENV="${1:-.venv}"
 PY="$VENV/bin/python"
 # shellcheck source=../install.sh

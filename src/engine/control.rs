@@ -197,6 +197,11 @@ impl Control {
 
     /// The models served.
     pub async fn models(&self) -> Result<Vec<ServedModel>> {
+        self.listed().await?.map_err(|why| self.error(why))
+    }
+
+    /// The models served, or why the engine does not list them.
+    async fn listed(&self) -> Result<Result<Vec<ServedModel>, String>> {
         #[derive(Deserialize)]
         struct List {
             data: Vec<ServedModel>,
@@ -208,12 +213,27 @@ impl Control {
                 StatusCode::NOT_FOUND => "give the address before /v1",
                 _ => "look into the engine's log",
             };
-            return Err(self.error(format!("/v1/models answered {status}; {remedy}")));
+            return Ok(Err(format!("/v1/models answered {status}; {remedy}")));
         }
-        let list: List = serde_json::from_str(&body).map_err(|_| {
-            self.error("/v1/models is no list of models; is this an inference engine?".to_owned())
-        })?;
-        Ok(list.data)
+        Ok(serde_json::from_str(&body).map(|list: List| list.data).map_err(|_| {
+            "/v1/models is no list of models; is this an inference engine?".to_owned()
+        }))
+    }
+
+    /// Refuses a model that the engine does not serve, with those that it does.
+    pub async fn require_model(&self, name: &str) -> Result<()> {
+        let models = self.models().await?;
+        if models.iter().any(|model| model.id == name) {
+            return Ok(());
+        }
+        let served: Vec<&str> = models.iter().map(|model| model.id.as_str()).collect();
+        Err(self.error(match served.as_slice() {
+            [] => format!("the engine does not serve the model `{name}`; it lists none"),
+            _ => format!(
+                "the engine does not serve the model `{name}`; it serves {}",
+                served.join(", ")
+            ),
+        }))
     }
 
     /// What `/version` says; none where there is no such page.
@@ -231,6 +251,21 @@ impl Control {
     /// What the engine is, for the manifest.
     pub async fn info(&self) -> Result<EngineInfo> {
         let models = self.models().await?;
+        self.introduced(models).await
+    }
+
+    /// What the engine tells of itself unasked for a key: one that answers but lists no models (it
+    /// wants a key, or has no such page) is there all the same. With the reason why nothing is known
+    /// of its models.
+    pub async fn info_as_told(&self) -> Result<(EngineInfo, Option<String>)> {
+        let (models, why) = match self.listed().await? {
+            Ok(models) => (models, None),
+            Err(why) => (Vec::new(), Some(why)),
+        };
+        Ok((self.introduced(models).await?, why))
+    }
+
+    async fn introduced(&self, models: Vec<ServedModel>) -> Result<EngineInfo> {
         let version = self.version().await?;
         let first = models.first();
         let owner = first.and_then(|model| model.owned_by.clone());

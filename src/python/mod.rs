@@ -95,7 +95,9 @@ fn at_import(module: &Bound<'_, PyModule>) -> PyResult<()> {
 fn bridge_logging(py: Python<'_>) -> PyResult<()> {
     let logger = pyo3_log::Logger::new(py, pyo3_log::Caching::Loggers)?
         .filter(log::LevelFilter::Warn)
-        .filter_target("agentbench".to_owned(), log::LevelFilter::Info);
+        .filter_target("agentbench".to_owned(), log::LevelFilter::Info)
+        // What it says is in the error as well, which names the engine.
+        .filter_target("rustls_platform_verifier".to_owned(), log::LevelFilter::Off);
     // A second import in one process (a sub-interpreter) finds the bridge in place.
     drop(logger.install());
     Ok(())

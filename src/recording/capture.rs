@@ -43,8 +43,13 @@ impl CaptureRecording {
     pub async fn start(config: CaptureRecordingConfig) -> Result<Self> {
         let clock = Clock::start();
         let control = Control::new(&config.upstream)?;
-        let engine = control.info().await?;
-        let manifest = config.recording.manifest(RunKind::Capture, &clock, engine);
+        // Agents bring their own keys and ask for what they need: an engine that tells this program
+        // nothing of itself serves them all the same.
+        let (engine, untold) = control.info_as_told().await?;
+        let mut manifest = config.recording.manifest(RunKind::Capture, &clock, engine);
+        manifest.notes.extend(
+            untold.map(|why| format!("the engine's model and context are not known: {why}")),
+        );
         let ground = Ground::lay(&config.recording, manifest, &control, clock).await?;
         let proxy =
             CaptureConfig::new(config.listen, config.upstream, config.recording.run_id.clone());

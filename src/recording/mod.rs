@@ -58,11 +58,17 @@ pub struct RecordingConfig {
 
 impl RecordingConfig {
     fn manifest(&self, kind: RunKind, clock: &Clock, engine: EngineInfo) -> Manifest {
+        let mut settings = self.settings.clone();
+        if self.metrics != MetricsPage::Off {
+            // Turns are joined to engine rows by it.
+            let interval_ms = self.poll_interval.as_secs_f64() * 1e3;
+            settings.insert("poll_interval_ms".to_owned(), interval_ms.into());
+        }
         Manifest {
             argv: self.argv.clone(),
             host: self.host.clone(),
             engine: Some(engine),
-            settings: self.settings.clone(),
+            settings,
             ..Manifest::new(kind, self.run_id.clone(), clock)
         }
     }

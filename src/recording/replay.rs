@@ -13,7 +13,7 @@ use crate::replay::{
     Replay, ReplayConfig, ReplayHandle, ReplayProgress, ReplaySettings, Summary, summarize_run,
 };
 use crate::shutdown::Shutdown;
-use crate::trace::{EngineInfo, Manifest, Run, RunKind};
+use crate::trace::{EngineInfo, Manifest, Run, RunKind, write_whole};
 
 /// How long what is on its way may go on once a replay is asked to stop: it is cut at once.
 const DRAIN: Duration = Duration::from_secs(2);
@@ -129,7 +129,6 @@ fn write_summary(dir: &Path) -> Result<Summary> {
     let mut text = serde_json::to_string_pretty(&summary)
         .map_err(|error| Error::Internal(format!("summary: {error}")))?;
     text.push('\n');
-    let path = dir.join("summary.json");
-    std::fs::write(&path, text).map_err(|error| Error::io(&path, error))?;
+    write_whole(&dir.join("summary.json"), text.as_bytes())?;
     Ok(summary)
 }

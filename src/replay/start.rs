@@ -327,6 +327,9 @@ impl Engine {
             ));
         }
         let info = control.info().await?;
+        if let Some(name) = &config.model {
+            control.require_model(name).await?;
+        }
         let model = config.model.clone().or_else(|| info.model.clone()).ok_or_else(|| {
             Error::upstream(control.url(), "the engine names no model; give the model's name")
         })?;

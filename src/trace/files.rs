@@ -60,6 +60,11 @@ pub(super) fn replace(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     written
 }
 
+/// Replaces a file of a run directory whole, with what is said when that is refused.
+pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
+    replace(path, bytes).map_err(|error| write_error(path, &error))
+}
+
 /// Makes the names in a directory last through a power cut; file systems that cannot are left alone.
 pub(super) fn sync_directory(dir: &Path) {
     let _ = File::open(dir).and_then(|handle| handle.sync_all());

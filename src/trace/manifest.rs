@@ -180,7 +180,7 @@ impl Manifest {
         let mut bytes = serde_json::to_vec_pretty(self)
             .map_err(|error| Error::Internal(format!("manifest: {error}")))?;
         bytes.push(b'\n');
-        files::replace(&path, &bytes).map_err(|error| files::write_error(&path, &error))
+        files::write_whole(&path, &bytes)
     }
 
     /// Time between polls, where the settings tell.

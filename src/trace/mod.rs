@@ -19,6 +19,7 @@ mod tables;
 pub mod totals;
 pub mod writer;
 
+pub(crate) use files::write_whole;
 pub use manifest::{EngineInfo, FORMAT_VERSION, HostInfo, Manifest, RunKind};
 pub use reader::Run;
 pub use record::{Record, Row, Table};

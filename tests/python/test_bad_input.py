@@ -109,6 +109,11 @@ def test_an_engine_that_is_no_engine(captured: Captured, empty: Path, html_page:
     check(empty, ["replay", captured.path, "--url", html_page, "--out", "out"], html_page)
 
 
+def test_a_model_that_is_not_served(engine: package.SimulatedEngine, captured: Captured, empty: Path) -> None:
+    arguments: list[str | Path] = ["replay", captured.path, "--url", engine.url, "--model", "other", "--out", "out"]
+    check(empty, arguments, engine.url, "does not serve the model `other`", "it serves agentbench-sim")
+
+
 def test_a_metrics_page_that_is_html(
     engine: package.SimulatedEngine, captured: Captured, empty: Path, html_page: str
 ) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import http.server
 import json
+import threading
 import time
 from typing import TYPE_CHECKING
 
@@ -14,6 +16,7 @@ from tests.python.traffic import chat_body, converse, encoded, messages_body, se
 import agentbench
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 
@@ -166,3 +169,54 @@ async def test_the_engine_says_so_in_asyncio_too(engine: agentbench.SimulatedEng
     assert await agentbench.engine_info_async(engine.url) == agentbench.engine_info(engine.url)
     page = await agentbench.metrics_page_async(f"{engine.url}/metrics")
     assert page == agentbench.metrics_page(f"{engine.url}/metrics")
+
+
+@pytest.fixture(params=[401, 403, 404])
+def closed_engine(request: pytest.FixtureRequest) -> Iterator[tuple[str, int]]:
+    """An engine that tells nothing of itself, and answers those alone who bring a key."""
+    status: int = request.param
+
+    class Closed(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:  # the name is http.server's
+            self._answer(status, b"{}")
+
+        def do_POST(self) -> None:  # the name is http.server's
+            self.rfile.read(int(self.headers["content-length"]))
+            usage = {"input_tokens": 3, "output_tokens": 1}
+            said = {"type": "message", "role": "assistant", "content": [], "usage": usage, "stop_reason": "end_turn"}
+            self._answer(200 if self.headers["x-api-key"] == "the key" else status, json.dumps(said).encode())
+
+        def _answer(self, status: int, body: bytes) -> None:
+            self.send_response(status)
+            self.send_header("content-type", "application/json")
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Closed) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}", status
+        server.shutdown()
+        thread.join()
+
+
+def test_an_engine_that_tells_nothing_of_itself_is_recorded(closed_engine: tuple[str, int], tmp_path: Path) -> None:
+    url, status = closed_engine
+    with agentbench.Proxy(url, out=tmp_path / "run") as proxy:
+        body = encoded(messages_body(["one"], stream=False))
+        answer = send(f"{proxy.url}/v1/messages", body, {"x-api-key": "the key"})
+        assert answer.status == 200
+    run = agentbench.Run.open(tmp_path / "run")
+    assert (run.manifest["engine"]["model"], run.manifest["engine"]["name"]) == (None, None)
+    assert any(f"/v1/models answered {status}" in note for note in run.manifest["notes"])
+    assert run.turns().to_polars()["isl"].to_list() == [3]
+
+
+def test_the_interval_between_polls_is_kept(engine: agentbench.SimulatedEngine, tmp_path: Path) -> None:
+    with agentbench.Proxy(engine.url, out=tmp_path / "run", poll_interval_s=0.05):
+        pass
+    assert agentbench.Run.open(tmp_path / "run").manifest["settings"]["poll_interval_ms"] == 50.0

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.table import Table
 from tests.python.traffic import agentbench, converse, free_port, send, started, wait_up
 
 import agentbench as package
 from agentbench._cli import run
 from agentbench._cli.argv import masked_argv
+from agentbench._cli.console import results
 from agentbench._cli.parameters import DURATION
 
 if TYPE_CHECKING:
@@ -107,6 +109,8 @@ def test_replay_of_the_sample_with_nothing_more(empty: Path) -> None:
     assert summary is not None
     assert f"requests: {summary['requests']['sent']:,} sent" in result.stdout
     assert replayed.manifest["argv"][:2] == ["agentbench", "replay"]
+    assert {path.stat().st_mode & 0o777 for path in out.iterdir()} == {0o600}
+    assert "summary.json" in {path.name for path in out.iterdir()}
 
 
 def test_replay_exits_with_1_when_a_request_failed(captured: Captured, empty: Path) -> None:
@@ -277,6 +281,14 @@ def test_doctor_exits_with_1_when_the_engine_is_not_there() -> None:
     result = agentbench("doctor", "--url", url)
     assert result.returncode == 1
     assert url in result.stdout
+
+
+def test_brackets_in_names_are_shown_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    table = Table()
+    table.add_column("session")
+    table.add_row("[/red] [bold]x :smile:")
+    results().print(table)
+    assert "[/red] [bold]x :smile:" in capsys.readouterr().out
 
 
 def test_an_open_address_prints_a_warning(engine: package.SimulatedEngine, empty: Path) -> None:

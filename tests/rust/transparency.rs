@@ -4,6 +4,7 @@ use agentbench::Error;
 use agentbench::capture::{Capture, CaptureConfig};
 use agentbench::clock::Clock;
 use agentbench::shutdown::Shutdown;
+use agentbench::trace::record::Outcome;
 use std::time::Duration;
 
 use crate::wire::{Peer, Setup, must};
@@ -189,7 +190,7 @@ async fn connections_are_kept_on_both_sides() {
     let setup = Setup::start().await;
     let mut client = setup.client().await;
     let mut engine = None;
-    for index in 0..5 {
+    for index in 0..500 {
         client.post(&format!("/v1/call/{index}"), "", b"x").await;
         let engine = match &mut engine {
             Some(engine) => engine,
@@ -494,4 +495,41 @@ async fn an_engine_that_is_not_there_is_named() {
     }
     let recorded = setup.finish().await;
     assert_eq!((recorded.turns.len(), recorded.stats.upstream_errors), (2, 2));
+}
+
+/// An https engine that does not get as far as TLS: what the agent gets and what the row says.
+async fn check_no_tls(speaks: bool, status: &str, words: &str) {
+    let setup = Setup::start_with(|config| {
+        config.upstream = config.upstream.replace("http://", "https://");
+        if !speaks {
+            config.connect_timeout = Duration::from_millis(50);
+        }
+    })
+    .await;
+    let mut client = setup.client().await;
+    client.post("/v1/messages", "", b"{\"messages\":[]}").await;
+    let mut engine = setup.engine().await;
+    if speaks {
+        engine.send("HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n").await;
+    }
+    let (head, body) = client.read_message().await;
+    assert!(head.starts_with(&format!("HTTP/1.1 {status} ")), "{head}");
+    let body: serde_json::Value = serde_json::from_slice(&body).unwrap();
+    let message = body["error"]["message"].as_str().unwrap();
+    assert!(message.contains("upstream https://127.0.0.1:"), "{message}");
+    assert!(message.contains(words), "{message}");
+    let recorded = setup.finish().await;
+    let row = &recorded.turns[0];
+    assert_eq!((row.outcome, row.http_status), (Outcome::UpstreamError, None));
+    assert!(row.error.as_deref().unwrap().contains(words), "{:?}", row.error);
+}
+
+#[tokio::test]
+async fn an_engine_that_speaks_no_tls_is_a_bad_gateway() {
+    check_no_tls(true, "502", "corrupt message").await;
+}
+
+#[tokio::test]
+async fn an_engine_that_never_answers_the_connection_is_a_timeout() {
+    check_no_tls(false, "504", "no connection within 50ms").await;
 }

@@ -78,12 +78,19 @@ def command(
     )
     proxy.start()
     print_note(f"recording {proxy.url} -> {upstream} to {proxy.out}")
+    told = Run.open(proxy.out).manifest["notes"]
+    for note in told:
+        print_warning(note)
     try:
         ending = _with_agent(proxy, agent) if agent else _until_interrupted(proxy)
     except BaseException:
         proxy.stop()
         raise
-    return _report(proxy, proxy.stop(), ending)
+    run = proxy.stop()
+    for note in run.manifest["notes"]:
+        if note not in told:
+            print_warning(note)
+    return _report(proxy, run, ending)
 
 
 def _warn_when_open(listen: str) -> None:

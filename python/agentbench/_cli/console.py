@@ -22,7 +22,8 @@ PIPE_COLUMNS = 140
 
 def _console(stream: TextIO, *, stderr: bool) -> Console:
     width = None if stream.isatty() or "COLUMNS" in os.environ else PIPE_COLUMNS
-    return Console(stderr=stderr, width=width, highlight=False)
+    # Names of sessions, models and paths are text: brackets in them are no markup.
+    return Console(stderr=stderr, width=width, highlight=False, markup=False, emoji=False)
 
 
 def results() -> Console:
