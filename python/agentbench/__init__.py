@@ -17,9 +17,12 @@ import logging as _logging
 from agentbench import exceptions
 from agentbench._core import (
     APIS,
+    PRESETS,
     PROFILES,
     SPEEDS,
+    TIERS,
     AgentbenchError,
+    Capacity,
     ConfigError,
     GpuError,
     Handle,
@@ -42,14 +45,26 @@ from agentbench._core import (
     synthesize,
     synthesize_async,
 )
-from agentbench._recording import LISTEN, capture, default_out, replay, replay_async, sample_trace
+from agentbench._recording import (
+    LISTEN,
+    capacity,
+    capacity_async,
+    capture,
+    default_out,
+    replay,
+    replay_async,
+    sample_trace,
+)
 
 __all__ = [
     "APIS",
     "LISTEN",
+    "PRESETS",
     "PROFILES",
     "SPEEDS",
+    "TIERS",
     "AgentbenchError",
+    "Capacity",
     "ConfigError",
     "GpuError",
     "Handle",
@@ -62,6 +77,8 @@ __all__ = [
     "TraceError",
     "UpstreamError",
     "__version__",
+    "capacity",
+    "capacity_async",
     "capture",
     "default_out",
     "engine_info",

@@ -11,6 +11,7 @@ import polars as pl
 from typing_extensions import disjoint_base
 
 from agentbench._types import (
+    CapacityProgress,
     CaptureStats,
     EngineInfo,
     Gpu,
@@ -23,9 +24,12 @@ from agentbench._types import (
 
 __all__ = [
     "APIS",
+    "PRESETS",
     "PROFILES",
     "SPEEDS",
+    "TIERS",
     "AgentbenchError",
+    "Capacity",
     "ConfigError",
     "GpuError",
     "Handle",
@@ -53,8 +57,10 @@ __all__ = [
 __version__: str
 build_profile: str
 APIS: Final[tuple[str, ...]]
+PRESETS: Final[tuple[str, ...]]
 PROFILES: Final[tuple[str, ...]]
 SPEEDS: Final[tuple[str, ...]]
+TIERS: Final[dict[str, str]]
 
 class AgentbenchError(Exception):
     """Base of agentbench's own exceptions."""
@@ -401,6 +407,90 @@ class Poller(Handle):
 
     def wait(self) -> Run:
         """Wait until somebody stops it, and return the run."""
+
+    def wait_async(self) -> Awaitable[Run]:
+        """`wait` without blocking the event loop."""
+
+@final
+class Capacity(Handle):
+    """A search for the most agents that hold a service level, and a poller of the engine: one run directory.
+
+    Agents send a recording again, in a closed loop, level after level: from 2 doubling to the first level that
+    misses the service level, then by bisection; the answer and its successor are tried twice. Judged are the
+    requests of the steady state; a level with too few of them is invalid, never passed.
+
+    Parameters
+    ----------
+    trace
+        A run, or its directory.
+    url
+        Base URL of the engine.
+    out
+        The run directory to make; it must not exist, or be empty.
+    slo
+        Conditions that must all hold, like ``ttft.p95<=10s``, ``speed.p25>=20`` or ``errors<=0``.
+    tier
+        One of `TIERS`, whose conditions are added.
+    max_agents
+        Most agents tried; a search that passes there is not saturated.
+    resolution
+        The search ends when the limit is known to so many agents.
+    preset
+        One of `PRESETS`: ``quick`` takes seconds a level; ``agentperf`` 30 trajectories, 3 of each agent, and ten
+        minutes of steady state.
+    min_trajectories, min_trajectories_per_agent, min_requests_per_agent, min_steady_s
+        The least that a level must have, in place of the preset's.
+    level_time_s
+        Seconds after which a level is ended, whatever it has, in place of the preset's.
+    gpus
+        GPUs that serve; without it nothing is given per GPU.
+    api, model, api_key, ramp_s, on_error, include_utility, metrics_url, poll_interval_s, argv, settings
+        As for `Replay`.
+    """
+
+    def __new__(
+        cls,
+        trace: Run | str | PathLike[str],
+        *,
+        url: str,
+        out: str | PathLike[str],
+        slo: Sequence[str] = (),
+        tier: str | None = None,
+        max_agents: int = 256,
+        resolution: int = 1,
+        preset: str = "quick",
+        min_trajectories: int | None = None,
+        min_trajectories_per_agent: int | None = None,
+        min_requests_per_agent: int | None = None,
+        min_steady_s: float | None = None,
+        level_time_s: float | None = None,
+        gpus: int | None = None,
+        api: str = "auto",
+        model: str | None = None,
+        api_key: str | None = None,
+        ramp_s: float | None = None,
+        on_error: str = "stop-trajectory",
+        include_utility: bool = False,
+        metrics_url: str | None = ...,
+        poll_interval_s: float = 0.1,
+        argv: Sequence[str] | None = None,
+        settings: Mapping[str, Any] | None = None,
+    ) -> Self: ...
+    @property
+    def out(self) -> Path:
+        """The run directory."""
+
+    def progress(self) -> CapacityProgress:
+        """Return how far it is."""
+
+    def stop(self) -> Run:
+        """Cut what is open, try no further level, close the tables and return the run."""
+
+    def stop_async(self) -> Awaitable[Run]:
+        """`stop` without blocking the event loop."""
+
+    def wait(self) -> Run:
+        """Wait until the answer is found, and return the run."""
 
     def wait_async(self) -> Awaitable[Run]:
         """`wait` without blocking the event loop."""

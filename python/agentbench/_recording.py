@@ -1,4 +1,4 @@
-"""Recordings in one call: ``capture`` and ``replay`` with the defaults of the command line."""
+"""Recordings in one call: ``capture``, ``replay`` and ``capacity`` with the defaults of the command line."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agentbench._core import Proxy, Replay, Run, SimulatedEngine
+from agentbench._core import Capacity, Proxy, Replay, Run, SimulatedEngine
 
 if TYPE_CHECKING:
     import os
@@ -144,6 +144,56 @@ async def replay_async(
         address = (await stack.enter_async_context(engine)).url if engine else str(url)
         handle = await stack.enter_async_context(_handle(trace, address, settings))
         return await handle.wait_async()
+
+
+def capacity(trace: Run | str | os.PathLike[str] | None = None, *, url: str | None = None, **settings: Any) -> Run:
+    """Search the most agents that hold a service level, and wait for the end.
+
+    Parameters
+    ----------
+    trace
+        A run, or its directory; by default the bundled sample.
+    url
+        Base URL of the engine; by default the embedded engine answers, which is simulated.
+    **settings
+        Keyword arguments of `Capacity`; ``out`` is ``results/capacity-<time>`` by default. ``speed`` picks the
+        embedded engine's profile.
+
+    Returns
+    -------
+    Run
+        The search's run directory, with ``levels()``, ``requests()`` and the result in ``summary()["capacity"]``.
+
+    Raises
+    ------
+    ConfigError, UpstreamError, TraceError, OSError
+        When the search cannot start or go on. A missed service level is a result, not an exception.
+
+    Examples
+    --------
+    >>> run = agentbench.capacity(slo=["ttft.p95<=10s", "speed.p25>=20"], gpus=1)  # doctest: +SKIP
+    >>> run.summary()["capacity"]["max_agents"]  # doctest: +SKIP
+    """
+    with ExitStack() as stack:
+        engine = _embedded(settings) if url is None else None
+        address = stack.enter_context(engine).url if engine else str(url)
+        return _search(trace, address, settings).start().wait()
+
+
+async def capacity_async(
+    trace: Run | str | os.PathLike[str] | None = None, *, url: str | None = None, **settings: Any
+) -> Run:
+    """`capacity` without blocking the event loop; a cancelled task stops the search and keeps what there is."""
+    async with AsyncExitStack() as stack:
+        engine = _embedded(settings) if url is None else None
+        address = (await stack.enter_async_context(engine)).url if engine else str(url)
+        handle = await stack.enter_async_context(_search(trace, address, settings))
+        return await handle.wait_async()
+
+
+def _search(trace: Run | str | os.PathLike[str] | None, url: str, settings: dict[str, Any]) -> Capacity:
+    settings.setdefault("out", default_out("capacity"))
+    return Capacity(sample_trace() if trace is None else trace, url=url, **settings)
 
 
 def _embedded(settings: dict[str, Any]) -> SimulatedEngine:

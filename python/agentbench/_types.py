@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypedDict
+from typing import Any, TypedDict
 
 
 class LatestTurn(TypedDict):
@@ -94,6 +94,19 @@ class ReplayProgress(TypedDict):
     completion_tokens: int
     recent_ttft_ms: float | None
     recent_itl_ms: float | None
+    done: bool
+
+
+class CapacityProgress(TypedDict):
+    """How far a capacity search is.
+
+    ``level`` and ``agents`` are of the level that runs, or ran last; ``levels`` holds the rows of those judged.
+    """
+
+    level: int
+    agents: int
+    replay: ReplayProgress
+    levels: list[dict[str, Any]]
     done: bool
 
 

@@ -8,6 +8,7 @@
 #![allow(clippy::needless_pass_by_value)]
 
 mod arrow;
+mod capacity;
 mod engine;
 mod errors;
 mod export;
@@ -39,6 +40,8 @@ mod core {
 
     #[pymodule_export]
     use super::arrow::PyTable;
+    #[pymodule_export]
+    use super::capacity::PyCapacity;
     #[pymodule_export]
     use super::engine::{engine_info, engine_info_async, metrics_page, metrics_page_async};
     #[pymodule_export]
@@ -78,6 +81,13 @@ fn at_import(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("PROFILES", PyTuple::new(py, crate::synthesize::profile::PROFILE_NAMES)?)?;
     let speeds: Vec<&str> = crate::simulator::Profile::names().collect();
     module.add("SPEEDS", PyTuple::new(py, speeds)?)?;
+    let presets = crate::recording::PRESETS.map(|preset| preset.name);
+    module.add("PRESETS", PyTuple::new(py, presets)?)?;
+    let tiers = pyo3::types::PyDict::new(py);
+    for (name, conditions) in crate::replay::tiers::all() {
+        tiers.set_item(name, conditions)?;
+    }
+    module.add("TIERS", tiers)?;
     bridge_logging(py)?;
     if !release {
         PyErr::warn(

@@ -18,13 +18,13 @@ use crate::replay::{ReplayConfig, ReplayProgress};
 
 /// The recording to send: open already, or a directory.
 #[derive(FromPyObject)]
-enum Trace<'py> {
+pub(super) enum Trace<'py> {
     Open(PyRef<'py, PyRun>),
     Directory(PathBuf),
 }
 
 impl Trace<'_> {
-    fn path(self) -> PathBuf {
+    pub(super) fn path(self) -> PathBuf {
         match self {
             Self::Open(run) => run.path.clone(),
             Self::Directory(path) => path,

@@ -4,12 +4,16 @@
 //! poller, then traffic), stops them in the reverse one, and completes the manifest. What a row means is the
 //! parts' own affair. What can be refused is refused before the run directory is made.
 
+mod capacity;
 mod capture;
 mod replay;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub use capacity::{
+    CapacityProgress, CapacityRecording, CapacityRecordingConfig, PRESETS, Preset, SearchConfig,
+};
 pub use capture::{CaptureRecording, CaptureRecordingConfig};
 pub use replay::{ReplayRecording, ReplayRecordingConfig};
 

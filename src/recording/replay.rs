@@ -112,7 +112,7 @@ impl ReplayRecording {
     }
 }
 
-fn keep_settings(manifest: &mut Manifest, settings: &ReplaySettings) -> Result<()> {
+pub(super) fn keep_settings(manifest: &mut Manifest, settings: &ReplaySettings) -> Result<()> {
     let value = serde_json::to_value(settings)
         .map_err(|error| Error::Internal(format!("replay settings: {error}")))?;
     manifest.settings.insert("replay".to_owned(), value);
@@ -124,7 +124,7 @@ fn keep_settings(manifest: &mut Manifest, settings: &ReplaySettings) -> Result<(
     Ok(())
 }
 
-fn write_summary(dir: &Path) -> Result<Summary> {
+pub(super) fn write_summary(dir: &Path) -> Result<Summary> {
     let summary = summarize_run(&Run::open(dir)?)?;
     let mut text = serde_json::to_string_pretty(&summary)
         .map_err(|error| Error::Internal(format!("summary: {error}")))?;

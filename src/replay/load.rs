@@ -41,6 +41,10 @@ pub(super) struct Load {
     pub(super) ramp: Duration,
     pub(super) duration: Option<Duration>,
     pub(super) trajectories: Option<u64>,
+    /// The level of a capacity search that this is.
+    pub(super) level: Option<u32>,
+    /// Somebody who watches has seen enough: nothing more is started.
+    pub(super) enough: CancellationToken,
     /// Nothing more is started.
     pub(super) halt: CancellationToken,
     /// What is on its way is cut off.
@@ -93,6 +97,7 @@ impl Load {
             result = &mut working => return result.map(|()| EndedBy::Trajectories),
             () = self.abort.cancelled() => EndedBy::Shutdown,
             () = time_is_up => EndedBy::Duration,
+            () = self.enough.cancelled() => EndedBy::Enough,
         };
         self.phases().nothing_left(self.clock.run_ms());
         self.halt.cancel();

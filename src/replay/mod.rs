@@ -6,9 +6,11 @@
 //! and polls of the engine are the recording's affair.
 
 pub mod capacity;
+pub mod capacity_summary;
 pub mod client;
 mod content;
 pub mod engine_figures;
+pub mod levels;
 mod load;
 pub mod measure;
 pub mod plan;
@@ -18,11 +20,13 @@ pub mod progress;
 pub mod response;
 mod routes;
 mod rows;
+pub mod samples;
 pub mod settings;
 pub mod slo;
 mod start;
 pub mod statistics;
 pub mod summary;
+pub mod tiers;
 mod trajectory;
 pub mod window;
 

@@ -4,10 +4,12 @@
 //! Tasks queue rows here; a thread of its own hands them to the writer and waits for room where there
 //! is none. When even this queue is full, the task waits, which its next request's lag shows.
 
+use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use tokio::sync::mpsc;
 
+use super::samples::Samples;
 use crate::error::{Error, Result};
 use crate::trace::{Row, RowSender};
 
@@ -18,11 +20,15 @@ const QUEUE_ROWS: usize = 1 << 16;
 #[derive(Debug, Clone)]
 pub(super) struct RowQueue {
     sender: mpsc::Sender<Row>,
+    samples: Option<Arc<Samples>>,
 }
 
 impl RowQueue {
-    /// Starts the thread; it ends when every clone of the queue is gone.
-    pub(super) fn start(rows: RowSender) -> Result<(Self, RowThread)> {
+    /// Starts the thread; it ends when every clone of the queue is gone. `samples` sees each row too.
+    pub(super) fn start(
+        rows: RowSender,
+        samples: Option<Arc<Samples>>,
+    ) -> Result<(Self, RowThread)> {
         let (sender, mut receiver) = mpsc::channel::<Row>(QUEUE_ROWS);
         let thread = std::thread::Builder::new()
             .name("replay-rows".into())
@@ -34,14 +40,18 @@ impl RowQueue {
                 lost
             })
             .map_err(|error| Error::Internal(format!("no thread for rows: {error}")))?;
-        Ok((Self { sender }, RowThread(thread)))
+        Ok((Self { sender, samples }, RowThread(thread)))
     }
 
     /// Queues a row.
     pub(super) async fn send(&self, row: impl Into<Row>) {
+        let row = row.into();
+        if let Some(samples) = &self.samples {
+            samples.see(&row);
+        }
         // The thread ends after the last sender; that it is gone means that it panicked, which
         // `finish` reports.
-        let _ = self.sender.send(row.into()).await;
+        let _ = self.sender.send(row).await;
     }
 }
 

@@ -70,6 +70,8 @@ pub enum EndedBy {
     Trajectories,
     /// Its time was up.
     Duration,
+    /// A capacity search had seen enough of it.
+    Enough,
     /// It was told to stop.
     Shutdown,
 }

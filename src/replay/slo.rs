@@ -111,7 +111,12 @@ impl FromStr for Condition {
             .find(|(known, _)| *known == name)
             .map(|(_, metric)| *metric)
             .ok_or_else(|| {
-                fail(format!("no metric {name:?} (ttft, tpot, itl, e2e, speed, errors)"))
+                fail(match name {
+                    "queue" => "time in the queue is known only as the engine's mean, not for a \
+                                request; use ttft, which contains it"
+                        .into(),
+                    _ => format!("no metric {name:?} (ttft, tpot, itl, e2e, speed, errors)"),
+                })
             })?;
         let statistic = read_statistic(metric, statistic).map_err(fail)?;
         let bound = read_bound(metric, right).map_err(fail)?;
@@ -208,6 +213,27 @@ impl Condition {
         }
     }
 
+    /// How far a value is beyond the bound: above 1 the condition does not hold, or just so at 1; the
+    /// larger, the further. None for no value.
+    pub fn strain(&self, value: Option<f64>) -> Option<f64> {
+        let value = value?;
+        let (over, under) = match self.relation {
+            Relation::AtMost | Relation::Below => (value, self.bound),
+            Relation::AtLeast | Relation::Above => (self.bound, value),
+        };
+        // A bound of 0 that is met is no strain; one that is missed is beyond measure.
+        Some(match (over > 0.0, under > 0.0) {
+            (false, _) => 0.0,
+            (true, false) => f64::INFINITY,
+            (true, true) => over / under,
+        })
+    }
+
+    /// Whether the gaps between a request's chunks are needed.
+    pub fn needs_gaps(&self) -> bool {
+        self.metric == Metric::Itl
+    }
+
     /// A request's values, each with the number of times that it counts.
     fn values_of(&self, row: &RequestRow) -> Vec<(f64, u64)> {
         let worst = if self.metric == Metric::Speed { 0.0 } else { f64::INFINITY };
@@ -281,6 +307,7 @@ mod tests {
         let cases = [
             ("ttft.p95", "none of"),
             ("tttf.p95<=1s", "no metric"),
+            ("queue.p95<=1s", "engine's mean"),
             ("ttft<=1s", "statistic is missing"),
             ("ttft.p100<=1s", "no statistic"),
             ("ttft.p95<=1", "needs a unit"),

@@ -17,8 +17,9 @@ use super::plan::{Plan, Planner};
 use super::progress::{Progress, ReplayProgress};
 use super::routes::{Route, choose_routes};
 use super::rows::{RowQueue, RowThread};
+use super::samples::Samples;
 use super::settings::{ApiChoice, EndedBy, OnError, ReplaySettings};
-use super::window::PhaseTracker;
+use super::window::{PhaseTracker, Window};
 use crate::api::Api;
 use crate::clock::Clock;
 use crate::engine::control::{Control, Health};
@@ -150,14 +151,54 @@ impl PreparedReplay {
         &self.engine.info
     }
 
+    /// The run clock.
+    pub fn clock(&self) -> Clock {
+        self.clock
+    }
+
     /// How it will be run.
     pub fn settings(&self) -> &ReplaySettings {
         &self.settings
     }
 
     /// Sets the agents to work on the current tokio runtime.
-    pub fn start(self, rows: RowSender, shutdown: &Shutdown) -> Result<ReplayHandle> {
-        let Self { run, config, plan, engine, settings, clock } = self;
+    pub fn start(&self, rows: RowSender, shutdown: &Shutdown) -> Result<ReplayHandle> {
+        self.launch(self.settings.clone(), None, rows, shutdown)
+    }
+
+    /// Sets so many agents to work, over and over through the sessions, until the handle is told that
+    /// there is enough: one level of a capacity search. `samples` sees its rows.
+    pub fn start_level(
+        &self,
+        level: u32,
+        agents: u32,
+        samples: Arc<Samples>,
+        rows: RowSender,
+        shutdown: &Shutdown,
+    ) -> Result<ReplayHandle> {
+        let ramp = self.config.ramp.unwrap_or_else(|| (RAMP_PER_AGENT * agents).min(RAMP_LIMIT));
+        let settings = ReplaySettings {
+            agents,
+            ramp_s: ramp.as_secs_f64(),
+            trajectories: None,
+            duration_s: None,
+            ..self.settings.clone()
+        };
+        self.launch(settings, Some((level, samples)), rows, shutdown)
+    }
+
+    fn launch(
+        &self,
+        settings: ReplaySettings,
+        level: Option<(u32, Arc<Samples>)>,
+        rows: RowSender,
+        shutdown: &Shutdown,
+    ) -> Result<ReplayHandle> {
+        let Self { run, config, plan, engine, clock, .. } = self;
+        let (run, plan, engine, clock) =
+            (Arc::clone(run), Arc::clone(plan), engine.clone(), *clock);
+        let (level, samples) = level.unzip();
+        let enough = CancellationToken::new();
         tracing::info!(
             agents = settings.agents,
             sessions = settings.sessions,
@@ -166,7 +207,7 @@ impl PreparedReplay {
         );
         let progress = Arc::new(Progress::new(clock, settings.trajectories, settings.duration_s));
         let phases = Arc::new(Mutex::new(PhaseTracker::new(settings.agents)));
-        let (queue, row_thread) = RowQueue::start(rows)?;
+        let (queue, row_thread) = RowQueue::start(rows, samples)?;
         let contents = Contents::new(
             run,
             Arc::clone(&plan),
@@ -186,8 +227,10 @@ impl PreparedReplay {
             on_error: config.on_error,
             agents: settings.agents,
             ramp: Duration::from_secs_f64(settings.ramp_s),
-            duration: config.duration,
+            duration: settings.duration_s.map(Duration::from_secs_f64),
             trajectories: settings.trajectories,
+            level,
+            enough: enough.clone(),
             halt: CancellationToken::new(),
             abort: shutdown.token().clone(),
             builders: Semaphore::new(workers.max(1)),
@@ -201,7 +244,8 @@ impl PreparedReplay {
                 ended
             }
         });
-        Ok(ReplayHandle { task, row_thread, progress, phases, settings, engine: engine.info })
+        let engine = engine.info;
+        Ok(ReplayHandle { task, row_thread, progress, phases, enough, settings, engine })
     }
 }
 
@@ -212,11 +256,22 @@ pub struct ReplayHandle {
     row_thread: RowThread,
     progress: Arc<Progress>,
     phases: Arc<Mutex<PhaseTracker>>,
+    enough: CancellationToken,
     settings: ReplaySettings,
     engine: EngineInfo,
 }
 
 impl ReplayHandle {
+    /// Starts nothing more; what is on its way is answered to its end.
+    pub fn start_nothing_more(&self) {
+        self.enough.cancel();
+    }
+
+    /// The bounds of its phases so far.
+    pub fn window(&self) -> Window {
+        self.phases.lock().unwrap_or_else(PoisonError::into_inner).window()
+    }
+
     /// How far it is.
     pub fn progress(&self) -> ReplayProgress {
         let phase = self.phases.lock().unwrap_or_else(PoisonError::into_inner).phase();
@@ -305,7 +360,7 @@ fn plan_of(run: &Run, include_utility: bool) -> Result<Plan> {
 }
 
 /// What was learnt of the engine before the run.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Engine {
     info: EngineInfo,
     model: String,
@@ -392,7 +447,7 @@ fn settings(
         requests_per_pass: plan.n_requests() as u64,
         skipped: plan.skipped.clone(),
         ended_by: EndedBy::default(),
-        window: super::window::Window::default(),
+        window: Window::default(),
         clock_anchor_ns: clock.anchor_ns(),
         notes,
     }

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::capacity_summary::{CapacityFigures, CapacitySettings, capacity_figures};
 use super::engine_figures::{EngineFigures, Span, engine_figures};
 use super::measure::{itl_ms, new_prompt_tokens, output_tokens_per_s, token_gaps};
 use super::power_figures::{PowerFigures, power_figures};
@@ -19,7 +20,8 @@ use crate::clock::unix_seconds;
 use crate::error::Result;
 use crate::trace::Run;
 use crate::trace::record::{
-    EngineSampleRow, OutputLength, Phase, PowerRow, RequestRow, RequestStatus, TrajectoryRow,
+    EngineSampleRow, LevelRow, OutputLength, Phase, PowerRow, RequestRow, RequestStatus,
+    TrajectoryRow,
 };
 
 /// What a reader must know before any figure.
@@ -141,10 +143,14 @@ pub struct Summary {
     pub prefix_hits: PrefixHits,
     /// The engine's own counters over the whole run; null where it was not polled.
     pub engine: Option<EngineFigures>,
-    /// Power and energy of the steady state.
-    pub power: PowerFigures,
+    /// Power and energy of the steady state; not there for a capacity search, whose levels have their own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub power: Option<PowerFigures>,
     /// How the run was made.
     pub settings: ReplaySettings,
+    /// What a capacity search came to; only there for one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub capacity: Option<CapacityFigures>,
 }
 
 /// The summary of a run directory that a replay wrote.
@@ -155,12 +161,65 @@ pub fn summarize_run(run: &Run) -> Result<Summary> {
     let settings = run.manifest().settings.get("replay").cloned().unwrap_or_default();
     let settings = serde_json::from_value(settings).unwrap_or_default();
     let power_rows = run.rows::<PowerRow>()?.collect::<Result<Vec<_>>>()?;
-    let power = run.manifest().settings.get("power").cloned().unwrap_or_default();
-    let power = serde_json::from_value(power).unwrap_or_default();
-    Ok(Summary {
-        power: power_figures(&power_rows, &requests, &settings, &power),
-        ..summarize(&requests, &trajectories, &samples, &settings)
-    })
+    let Some(search) = run.manifest().settings.get("capacity").cloned() else {
+        let power = run.manifest().settings.get("power").cloned().unwrap_or_default();
+        let power = serde_json::from_value(power).unwrap_or_default();
+        return Ok(Summary {
+            power: Some(power_figures(&power_rows, &requests, &settings, &power)),
+            ..summarize(&requests, &trajectories, &samples, &settings)
+        });
+    };
+    let search: CapacitySettings = serde_json::from_value(search).unwrap_or_default();
+    let levels = run.rows::<LevelRow>()?.collect::<Result<Vec<_>>>()?;
+    let capacity = capacity_figures(&levels, &power_rows, &search, settings.clock_anchor_ns);
+    Ok(summarize_search(requests, trajectories, &samples, settings, capacity))
+}
+
+/// The summary of a capacity search: its result, and the figures of the level that stands for it.
+fn summarize_search(
+    mut requests: Vec<RequestRow>,
+    mut trajectories: Vec<TrajectoryRow>,
+    engine_samples: &[EngineSampleRow],
+    mut settings: ReplaySettings,
+    capacity: CapacityFigures,
+) -> Summary {
+    if let Some(row) = capacity.curve.iter().find(|row| Some(row.level) == capacity.level) {
+        settings.agents = row.agents;
+        settings.window.steady_start_ms = row.start_ms;
+        settings.window.steady_end_ms = row.end_ms;
+        requests.retain(|request| request.level == Some(row.level));
+        trajectories.retain(|trajectory| trajectory.level == Some(row.level));
+    }
+    let mut summary = summarize(&requests, &trajectories, engine_samples, &settings);
+    summary.labels.load = format!("service level {}", capacity.settings.slo.join(" and "));
+    summary.notes.splice(0..0, search_notes(&capacity));
+    summary.capacity = Some(capacity);
+    summary
+}
+
+fn search_notes(capacity: &CapacityFigures) -> Vec<String> {
+    let mut notes = vec![capacity.result.clone()];
+    if let Some(level) = capacity.level {
+        notes.push(format!("the figures beside the level table are of level {level} alone"));
+    }
+    if capacity.settings.preset == "quick" {
+        notes.push(
+            "preset quick: levels of seconds, far below the published 30 trajectories, 3 an agent \
+             and 10 minutes; a first look, not a result to publish"
+                .into(),
+        );
+    }
+    if capacity.unstable {
+        notes.push("a level passed once and failed once: the lower answer is given".into());
+    }
+    if capacity.curve.iter().any(|row| !row.cache_reset) {
+        notes.push(
+            "the engine's cache was not emptied before every level: levels may profit from those \
+             before them"
+                .into(),
+        );
+    }
+    notes
 }
 
 /// The summary of a replay's rows, but for power.
@@ -191,8 +250,9 @@ pub fn summarize(
         whole: part_figures(&all, span_ms.map(|(start_ms, end_ms)| (end_ms - start_ms) / 1e3)),
         prefix_hits: prefix_hits(requests, engine.as_ref()),
         engine,
-        power: PowerFigures::default(),
+        power: None,
         settings: settings.clone(),
+        capacity: None,
     };
     add_notes(&mut summary);
     summary

@@ -64,7 +64,10 @@ impl<'run> Trajectory<'run> {
             agent,
             session,
             session_index,
-            id: format!("trajectory-{index:06}"),
+            id: match load.level {
+                Some(level) => format!("level-{level:03}-trajectory-{index:06}"),
+                None => format!("trajectory-{index:06}"),
+            },
             invocation,
             start_ns,
             ended_ns: session.requests.iter().map(|_| SetOnce::new()).collect(),
@@ -173,6 +176,7 @@ impl<'run> Trajectory<'run> {
             thread_id: thread.thread_id.clone(),
             api,
             phase,
+            level: load.level,
             ..row(request, due_ns, load.clock.anchor_ns(), exchange)
         };
         self.count(&row);
@@ -211,7 +215,7 @@ impl<'run> Trajectory<'run> {
             prompt_tokens: self.totals.prompt_tokens.load(Ordering::Relaxed),
             completion_tokens: self.totals.completion_tokens.load(Ordering::Relaxed),
             tool_wait_ms: self.totals.tool_wait_us.load(Ordering::Relaxed) as f64 / 1e3,
-            level: None,
+            level: self.load.level,
         }
     }
 }

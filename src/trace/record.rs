@@ -566,13 +566,32 @@ pub struct LevelRow {
     /// Concurrent agents.
     pub agents: u32,
     /// Start of its steady window, on the run clock.
-    pub start_ms: f64,
+    pub start_ms: Option<f64>,
     /// End of its steady window, on the run clock.
-    pub end_ms: f64,
+    pub end_ms: Option<f64>,
+    /// Requests sent in the steady window that were answered or failed: what is judged.
+    pub n_requests: u64,
+    /// Those that failed.
+    pub n_failed: u64,
+    /// Trajectories of the level that were completed or ended with a failure.
+    pub n_trajectories: u64,
+    /// Trajectories completed within the steady window.
+    pub n_steady_trajectories: u64,
+    /// Output tokens of the judged requests over the steady window's length.
+    pub output_tokens_per_s: Option<f64>,
+    /// Share of the agents whose own requests meet every condition.
+    pub agents_within_pct: Option<f64>,
+    /// The agent that is furthest from meeting a condition, or nearest to missing one.
+    pub worst_agent: Option<u32>,
+    /// Value of every condition's statistic over that agent's own requests, as a JSON object.
+    pub worst_agent_values: Option<String>,
+    /// The engine's cache was emptied before it.
+    pub cache_reset: bool,
     /// `pass`, `fail` or `invalid`.
     pub verdict: String,
     /// Why, in words.
     pub reason: Option<String>,
-    /// Value of every condition's statistic, by its text, as a JSON object.
+    /// Value of every condition's statistic, by its text, as a JSON object. Null: no request has the
+    /// value, or failed requests put it beyond every bound.
     pub values: String,
 }

@@ -2,7 +2,7 @@
 //! Times are compared with one another, never with a clock.
 
 mod faults;
-mod recording;
+pub(crate) mod recording;
 mod sending;
 mod simulated;
 mod upstream;

@@ -15,7 +15,7 @@ use agentbench::trace::{Manifest, Run, RunKind, RunWriter};
 use serde_json::{Value, json};
 
 /// A turn: `thread turn start..end` in seconds, then `parent=`, `wait=`, `osl=`, `isl=`, `session=`.
-pub(super) fn write_recording(dir: &std::path::Path, api: Api, turns: &[&str]) {
+pub(crate) fn write_recording(dir: &std::path::Path, api: Api, turns: &[&str]) {
     let clock = Clock::start();
     let writer =
         RunWriter::create(dir, Manifest::new(RunKind::Capture, "recorded", &clock)).unwrap();
@@ -104,7 +104,7 @@ pub(super) fn label(body: &Value) -> String {
     body["messages"].as_array().unwrap().last().unwrap()["content"].as_str().unwrap().to_owned()
 }
 
-pub(super) fn config(url: String) -> ReplayConfig {
+pub(crate) fn config(url: String) -> ReplayConfig {
     ReplayConfig {
         url,
         api_key: None,

@@ -1,0 +1,182 @@
+"""``agentbench capacity``: the most agents that hold a service level."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.console import Group
+from rich.text import Text
+
+from agentbench import APIS, PRESETS, SPEEDS, TIERS, Capacity, Run, SimulatedEngine, default_out, sample_trace
+
+from .argv import masked_argv
+from .console import print_error, print_next, print_note, results
+from .figures import count, number
+from .levels import capacity_tables, level_table
+from .live import Status
+from .parameters import DURATION, URL, URL_OR_NONE
+
+if TYPE_CHECKING:
+    from agentbench._types import CapacityProgress
+
+FAILED = 1
+INTERRUPTED = 130
+
+TIER_HELP = "\n".join(f"  {name}: {conditions}" for name, conditions in TIERS.items())
+HELP = f"""Search the most agents that hold a service level, by replay of a recording at rising numbers of agents.
+
+TRACE is a run directory; without one, the bundled sample is played. Without --url the embedded engine
+answers: it is simulated, and its figures say nothing about any hardware.
+
+A condition is METRIC.STATISTIC OP VALUE: ttft, tpot, itl and e2e (with ms or s), speed (output tokens/s) with
+mean, min, max or p1 to p99.9; errors is a count. All conditions must hold. A failed request counts as the worst
+possible value of each.
+
+The search starts at 2 agents, doubles to the first level that misses a condition, bisects, and tries the
+answer and its successor once more. A level with too few samples is invalid, never passed. When every level
+passes up to --max-agents the result is "not saturated" and no limit.
+
+Exits with 1 when not even one agent holds the service level or no level could be judged, with 130 when
+interrupted; the run directory is written all the same.
+
+\b
+Tiers (those of AA-AgentPerf):
+{TIER_HELP}
+"""
+
+
+@click.command("capacity", help=HELP)
+@click.argument("trace", type=click.Path(path_type=Path), required=False)
+@click.option("--url", type=URL, help="The engine.  [default: the embedded, simulated one]")
+@click.option(
+    "--speed", type=click.Choice(SPEEDS), default=SPEEDS[0], show_default=True, help="Of the embedded engine."
+)
+@click.option("--slo", multiple=True, metavar="COND", help="A condition, like 'ttft.p95<=10s'; may be repeated.")
+@click.option("--tier", type=click.Choice(list(TIERS)), metavar="NAME", help="A published service level; see below.")
+@click.option("--max-agents", type=click.IntRange(min=1), default=256, show_default=True, help="Most agents tried.")
+@click.option(
+    "--resolution", type=click.IntRange(min=1), default=1, show_default=True, help="End when it is known to N agents."
+)
+@click.option(
+    "--preset",
+    type=click.Choice(PRESETS),
+    default=PRESETS[0],
+    show_default=True,
+    help="What a level must have. quick: 3 requests of each agent and 5 s of steady state, 60 s at most; a first"
+    " look. agentperf: 30 trajectories, 3 of each agent, 10 minutes of steady state, 2 h at most.",
+)
+@click.option("--min-trajectories", type=click.IntRange(min=0), help="Trajectories a level.  [default: the preset's]")
+@click.option("--min-trajectories-per-agent", type=click.IntRange(min=0), help="[default: the preset's]")
+@click.option("--min-requests-per-agent", type=click.IntRange(min=1), help="[default: the preset's]")
+@click.option("--min-steady", type=DURATION, help="Steady state of a level, like 30s.  [default: the preset's]")
+@click.option("--level-time", type=DURATION, help="End a level after this time.  [default: the preset's]")
+@click.option("--gpus", type=click.IntRange(min=1), help="GPUs that serve; without it nothing is given per GPU.")
+@click.option("--out", type=click.Path(path_type=Path), help="The run directory.  [default: results/capacity-TIME]")
+@click.option("--api", type=click.Choice(APIS), default=APIS[0], show_default=True, help="The API to send to.")
+@click.option("--model", help="The model to ask for.  [default: the one that the engine serves]")
+@click.option(
+    "--api-key", envvar="AGENTBENCH_API_KEY", show_envvar=True, help="Sent to the engine, never written down."
+)
+@click.option("--ramp", type=DURATION, help="Spread the agents' starts over this time.  [default: 50ms an agent]")
+@click.option("--continue-on-error", is_flag=True, help="Go on with a session after a failed request.")
+@click.option("--include-utility", is_flag=True, help="Send titles, summaries and quota checks too.")
+@click.option("--metrics-url", type=URL_OR_NONE, help="The engine's metrics page.  [default: --url with /metrics]")
+@click.option("--poll-interval", type=DURATION, default="100ms", show_default=True, help="Between two polls of it.")
+def command(
+    trace: Path | None,
+    url: str | None,
+    speed: str,
+    out: Path | None,
+    min_steady: float | None,
+    level_time: float | None,
+    ramp: float | None,
+    poll_interval: float,
+    metrics_url: str | None,
+    *,
+    continue_on_error: bool,
+    **settings: Any,
+) -> int:
+    """Search the most agents that hold a service level."""
+    settings |= {
+        "min_steady_s": min_steady,
+        "level_time_s": level_time,
+        "ramp_s": ramp,
+        "poll_interval_s": poll_interval,
+        "on_error": "continue" if continue_on_error else "stop-trajectory",
+        "argv": masked_argv(),
+    }
+    if metrics_url is not None:
+        settings["metrics_url"] = None if metrics_url == "none" else metrics_url
+    if not settings["slo"] and settings["tier"] is None:
+        message = "a capacity search needs a service level: --slo 'ttft.p95<=10s' or --tier NAME"
+        raise click.UsageError(message)
+    recording = Run.open(trace or sample_trace())
+    with ExitStack() as stack:
+        if url is None:
+            url = stack.enter_context(SimulatedEngine(speed=speed)).url
+            print_note(f"SIMULATED engine: {speed} at {url}; its figures say nothing about any hardware")
+        handle = Capacity(recording, url=url, out=out or default_out("capacity"), **settings)
+        run, interrupted = _search(handle)
+    return _report(run, interrupted=interrupted)
+
+
+def _search(handle: Capacity) -> tuple[Run, bool]:
+    """Run it to its end, or to Ctrl-C."""
+    handle.start()
+    judged = 0
+    try:
+        with Status() as status:
+            while not handle.done:
+                progress = handle.progress()
+                for level in progress["levels"][judged:]:
+                    print_note(_verdict(level))
+                judged = len(progress["levels"])
+                line = _line(progress)
+                status.show(Group(level_table(progress["levels"]), Text(line)), line)
+                status.rest()
+        return handle.wait(), False
+    except KeyboardInterrupt:
+        print_note(f"interrupted: writing what there is to {handle.out}")
+        return handle.stop(), True
+
+
+def _verdict(level: dict[str, Any]) -> str:
+    reason = f" ({level['reason']})" if level["reason"] else ""
+    return f"level {level['level']}: {level['agents']} agents: {level['verdict']}{reason}"
+
+
+def _line(progress: CapacityProgress) -> str:
+    replay = progress["replay"]
+    parts = [
+        f"level {progress['level']}",
+        f"{progress['agents']} agents",
+        f"{replay['elapsed_s']:.0f} s",
+        replay["phase"],
+        f"trajectories {count(replay['trajectories_done'])}",
+        f"requests {count(replay['requests_ok'])} ok",
+        f"{count(replay['requests_failed'])} failed",
+        f"{count(replay['requests_in_flight'])} open",
+        f"TTFT {number(replay['recent_ttft_ms'])} ms",
+        f"ITL {number(replay['recent_itl_ms'])} ms",
+    ]
+    return ", ".join(parts)
+
+
+def _report(run: Run, *, interrupted: bool) -> int:
+    summary = run.summary()
+    if summary is not None:
+        results().print(capacity_tables(summary))
+    results().print(f"run directory: {run.path}", soft_wrap=True, markup=False)
+    if interrupted:
+        print_error(f"interrupted; partial results are in {run.path}")
+        return INTERRUPTED
+    if summary is None or not summary["capacity"]["max_agents"]:
+        print_error("the service level was missed even by the fewest agents, or could not be judged")
+        return FAILED
+    print_next(
+        [f"python -c \"import agentbench; print(agentbench.Run.open('{run.path}').levels().to_pandas())\""],
+    )
+    return 0
