@@ -62,7 +62,7 @@ fn measure(duration: Duration) {
     writer.finish().expect("the run is closed");
     let ms = |value: Option<f64>| value.map_or("none".to_owned(), |value| format!("{value:.1} ms"));
     println!(
-        "{} s, 2 spinning threads: {} scrapes, {} missed, {} failed; lag p50 {}, p99 {}, max {}",
+        "{} s, 2 spinning threads: {} scrapes, {} missed, {} failed; lag p50 {}, p99 {}, max {}{}",
         duration.as_secs(),
         stats.ticks,
         stats.missed,
@@ -70,6 +70,7 @@ fn measure(duration: Duration) {
         ms(stats.lag_p50_ms),
         ms(stats.lag_p99_ms),
         ms(stats.lag_max_ms),
+        if stats.real_time { "" } else { " (real-time priority was refused)" },
     );
 }
 

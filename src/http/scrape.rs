@@ -62,18 +62,22 @@ pub fn scan<'page, Key: Copy>(
     let mut last: Option<(&str, Option<Key>)> = None;
     for (index, line) in page.split('\n').enumerate() {
         let line = line.strip_suffix('\r').unwrap_or(line).trim_start_matches([' ', '\t']);
-        if line.trim_end() == "# EOF" {
-            break;
-        }
-        if line.is_empty() || line.starts_with('#') {
+        if let Some(comment) = line.strip_prefix('#') {
+            if comment.trim_end() == " EOF" {
+                break;
+            }
             continue;
         }
-        let fail = |reason| ParseError { line: index + 1, reason: explain(page, reason) };
-        let (name, rest) = split_name(line).map_err(fail)?;
+        if line.is_empty() {
+            continue;
+        }
         samples += 1;
-        let key = match last {
-            Some((known, key)) if known == name => key,
-            _ => wanted(name),
+        let fail = |reason| ParseError { line: index + 1, reason: explain(page, reason) };
+        let (name, key, rest) = if let Some(seen) = repeated(last, line) {
+            seen
+        } else {
+            let (name, rest) = split_name(line).map_err(fail)?;
+            (name, wanted(name), rest)
         };
         last = Some((name, key));
         if let Some(key) = key {
@@ -82,6 +86,16 @@ pub fn scan<'page, Key: Copy>(
         }
     }
     Ok(samples)
+}
+
+/// The last line's name and verdict, where this line begins with that name.
+fn repeated<'page, Key: Copy>(
+    last: Option<(&'page str, Option<Key>)>,
+    line: &'page str,
+) -> Option<(&'page str, Option<Key>, &'page str)> {
+    let (name, key) = last?;
+    let rest = line.strip_prefix(name)?;
+    rest.starts_with('{').then_some((name, key, rest))
 }
 
 /// Says plainly when the whole page is of another kind.
@@ -97,11 +111,9 @@ fn explain(page: &str, reason: &'static str) -> &'static str {
 /// stand quoted inside the braces.
 fn split_name(line: &str) -> Result<(&str, &str), &'static str> {
     if let Some(inside) = line.strip_prefix('{') {
-        let (name, rest) = quoted(inside.trim_start()).ok_or("a sample without a name")?;
-        return match rest.trim_start().as_bytes().first() {
-            Some(b',' | b'}') => Ok((name, rest)),
-            _ => Err("a sample without a name"),
-        };
+        let named = quoted(inside.trim_start())
+            .filter(|(name, rest)| !name.is_empty() && rest.trim_start().starts_with([',', '}']));
+        return named.ok_or("a sample without a name");
     }
     let end = line.bytes().position(|byte| !is_name_byte(byte)).unwrap_or(line.len());
     let (name, rest) = line.split_at(end);
@@ -282,6 +294,7 @@ mod tests {
             ("b{=\"x\"} 3\n", 1, "label without a name"),
             ("b{l=\"x\"}\n", 1, "without a value"),
             ("9a 1\n", 1, "digit"),
+            ("a 1\n{\"\"} 1\n", 2, "without a name"),
             ("a-b 1\n", 1, "character"),
             ("a 1 later\n", 1, "timestamp"),
             ("a 1 2 3\n", 1, "after the timestamp"),
@@ -298,7 +311,7 @@ mod tests {
     fn unwanted_lines_are_read_no_further_than_their_name() {
         let mut asked = Vec::new();
         let mut seen = Vec::new();
-        let page = "h_bucket{le=\"1\"} 1\nh_bucket{le=\"2\"} broken\nh_sum 2\nh_sum 3\n";
+        let page = "h_bucket{le=\"1\"} 1\nh_bucket{le=\"2\"} broken\nh_sum{} 2\nh_sum{} 3\n";
         let samples = scan(
             page,
             |name| {

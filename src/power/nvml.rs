@@ -105,10 +105,8 @@ pub(super) fn explain(error: &NvmlError) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-    use std::process::Command;
-
     use std::path::PathBuf;
+    use std::process::Command;
 
     use super::*;
 

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SESSIONS = 6
+# The first test waits for vLLM to come up, which takes minutes on a busy machine.
+pytestmark = pytest.mark.timeout(900)
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,8 @@ FIGURES = (
     ("output tokens/s per GPU", "output_tokens_per_s_per_gpu"),
     ("trajectories/h per GPU", "trajectories_per_h_per_gpu"),
 )
+OF_THE_ANSWER = {"agents_per_gpu", "agents_per_mw"}
+"""Figures that are bounds from below where no failing level was seen."""
 
 
 def capacity_tables(summary: dict[str, Any]) -> RenderableType:
@@ -96,5 +98,6 @@ def _result(capacity: dict[str, Any]) -> Text:
     for label, name in FIGURES:
         figure = capacity[name]
         reason = f" ({figure['reason']})" if figure["reason"] else ""
-        lines.append(f"{label}: {number(figure['value'])}{reason}")
+        bound = "at least " if name in OF_THE_ANSWER and not capacity["saturated"] and figure["value"] else ""
+        lines.append(f"{label}: {bound}{number(figure['value'])}{reason}")
     return Text("\n".join(lines))
