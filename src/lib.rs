@@ -11,6 +11,7 @@
 
 pub mod clock;
 pub mod error;
+mod schedule;
 pub mod shutdown;
 
 pub mod api;

@@ -301,6 +301,17 @@ class Proxy(Handle):
         there is none; None polls nothing, and the manifest says so.
     poll_interval_s
         Seconds between two polls.
+    power
+        Where power readings come from: ``auto`` (NVML, else RAPL, else none with the reason), ``none``, ``nvml``,
+        ``dcgm:URL``, ``rapl`` or ``constant:WATTS``.
+    gpus
+        GPUs that serve, by index or UUID; by default those of ``CUDA_VISIBLE_DEVICES`` of `engine_pid`, else all.
+    engine_pid
+        The engine's process on this machine.
+    idle_baseline_s
+        Seconds of power sampling before anything else; by default none.
+    pue
+        Power usage effectiveness: totals are multiplied by it.
     argv
         A command line to keep in the manifest, secrets masked.
     settings
@@ -320,6 +331,11 @@ class Proxy(Handle):
         listen: str = "127.0.0.1:0",
         metrics_url: str | None = ...,
         poll_interval_s: float = 0.1,
+        power: str = ...,
+        gpus: Sequence[str] | None = None,
+        engine_pid: int | None = None,
+        idle_baseline_s: float | None = None,
+        pue: float | None = None,
         argv: Sequence[str] | None = None,
         settings: Mapping[str, Any] | None = None,
     ) -> Self: ...
@@ -529,6 +545,17 @@ class Replay(Handle):
         is none; None polls nothing.
     poll_interval_s
         Seconds between two polls.
+    power
+        Where power readings come from: ``auto`` (NVML, else RAPL, else none with the reason), ``none``, ``nvml``,
+        ``dcgm:URL``, ``rapl`` or ``constant:WATTS``.
+    gpus
+        GPUs that serve, by index or UUID; by default those of ``CUDA_VISIBLE_DEVICES`` of `engine_pid`, else all.
+    engine_pid
+        The engine's process on this machine.
+    idle_baseline_s
+        Seconds of power sampling before anything else; by default none.
+    pue
+        Power usage effectiveness: totals are multiplied by it.
     argv
         A command line to keep in the manifest, secrets masked.
     settings
@@ -556,6 +583,11 @@ class Replay(Handle):
         strict: bool = False,
         metrics_url: str | None = ...,
         poll_interval_s: float = 0.1,
+        power: str = ...,
+        gpus: Sequence[str] | None = None,
+        engine_pid: int | None = None,
+        idle_baseline_s: float | None = None,
+        pue: float | None = None,
         argv: Sequence[str] | None = None,
         settings: Mapping[str, Any] | None = None,
     ) -> Self: ...

@@ -39,6 +39,11 @@ def capture(
     listen: str = LISTEN,
     metrics_url: str | None = "auto",
     poll_interval_s: float = 0.1,
+    power: str = "auto",
+    gpus: Sequence[str] | None = None,
+    engine_pid: int | None = None,
+    idle_baseline_s: float | None = None,
+    pue: float | None = None,
     argv: Sequence[str] | None = None,
 ) -> Proxy:
     """Record the agents that talk to an engine, for as long as the returned handle runs.
@@ -56,6 +61,17 @@ def capture(
         none; None polls nothing.
     poll_interval_s
         Seconds between two polls.
+    power
+        Where power readings come from: ``auto`` (NVML, else RAPL, else none with the reason), ``none``, ``nvml``,
+        ``dcgm:URL``, ``rapl`` or ``constant:WATTS``.
+    gpus
+        GPUs that serve, by index or UUID; by default those of ``CUDA_VISIBLE_DEVICES`` of `engine_pid`, else all.
+    engine_pid
+        The engine's process on this machine.
+    idle_baseline_s
+        Seconds of power sampling before anything else; by default none.
+    pue
+        Power usage effectiveness: totals are multiplied by it.
     argv
         A command line to keep in the manifest, secrets masked.
 
@@ -76,6 +92,11 @@ def capture(
         listen=listen,
         metrics_url=metrics_url,
         poll_interval_s=poll_interval_s,
+        power=power,
+        gpus=gpus,
+        engine_pid=engine_pid,
+        idle_baseline_s=idle_baseline_s,
+        pue=pue,
         argv=argv,
     )
 

@@ -3,7 +3,7 @@
 //! Names change between versions, so each quantity lists its sources in order of trust; `snapshot`
 //! reads a page through this table and takes the first source that the page has.
 
-use super::scrape::Labels;
+use crate::http::scrape::Labels;
 
 /// A quantity that engines tell under names of their own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -10,9 +10,10 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::catalog::EngineKind;
-use super::{client, snapshot};
+use super::snapshot;
 use crate::api::Api;
 use crate::error::{Error, Result};
+use crate::http::client;
 use crate::trace::EngineInfo;
 
 /// The name by which the embedded engine makes itself known.

@@ -1,17 +1,14 @@
 //! The engine seen from outside: its metrics page, polled, and its control endpoints.
 //!
-//! `scrape` reads the text format, `catalog` knows each engine's names, `snapshot` is one page read
-//! through it, `delta` what two of them say about the requests between, `schedule` when polls are due;
+//! `http::scrape` reads the text format, `catalog` knows each engine's names, `snapshot` is one page read
+//! through it, `delta` what two of them say about the requests between;
 //! these are pure. `poll` fetches the page every 100 ms, `control` asks the engine what it is and what
-//! it honours, both by way of `client`. What an agent says to the engine passes through `capture`.
+//! it honours, both by way of `http::client`. What an agent says to the engine passes through `capture`.
 
 pub mod catalog;
-mod client;
 pub mod control;
 pub mod delta;
 pub mod poll;
-mod schedule;
-pub mod scrape;
 pub mod snapshot;
 
 pub use catalog::{EngineKind, Quantity};

@@ -20,12 +20,12 @@ use thread_priority::unix::{
 use tokio_util::sync::CancellationToken;
 
 use super::catalog::{EngineKind, Quantity};
-use super::client;
 use super::delta::{CompletionTracker, ScrapeTimes, sample_row};
-use super::schedule::{LagHistogram, Schedule};
 use super::snapshot::{PageError, Snapshot, detect};
 use crate::clock::Clock;
 use crate::error::{Error, Result};
+use crate::http::client;
+use crate::schedule::{LagHistogram, Schedule};
 use crate::trace::{Row, RowSender};
 
 const REMEDY: &str = "start the engine, or name its own metrics page (SGLang has one with \

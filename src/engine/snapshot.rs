@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use super::catalog::{EngineKind, Pick, Quantity, Source};
-use super::scrape::{self, ParseError, Sample};
+use crate::http::scrape::{self, ParseError, Sample};
 
 /// Why a page gives no snapshot.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -1,5 +1,8 @@
-//! Bytes on their way: watching bodies, headers, server-sent events.
+//! Bytes on their way: watching bodies, headers, server-sent events; metrics pages and the plain client
+//! that fetches them.
 
+pub(crate) mod client;
 pub mod headers;
+pub mod scrape;
 pub mod sse;
 pub mod tee;

@@ -1,7 +1,18 @@
 //! Power and energy of the devices that serve.
 //!
-//! `energy` is pure: what samples of a window come to, and whether that may be believed. `nvml` tells
-//! whether power can be measured here; nothing samples yet.
+//! `source` is what a source is, `nvml_source`, `dcgm` and `rapl` are those there are, `gpus` says which
+//! devices serve. `sampler` reads the chosen one every 100 ms into rows. `energy` is pure: what rows of
+//! a window come to, and whether that may be believed. `nvml` tells what this machine offers.
 
+mod dcgm;
 pub mod energy;
+mod gpus;
 pub mod nvml;
+mod nvml_source;
+mod rapl;
+mod sampler;
+mod source;
+
+pub use gpus::GpuChoice;
+pub use sampler::{IdleBaseline, PowerConfig, PowerSampler, PowerSettings, PowerStats};
+pub use source::{Boundary, DeviceReading, PowerChoice, PowerSource};

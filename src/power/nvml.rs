@@ -43,12 +43,7 @@ pub struct NvmlDevice {
 
 /// Looks for NVML and its devices. `lib_path` names the library where it is not on the loader's path.
 pub fn probe(lib_path: Option<&Path>) -> NvmlReport {
-    let opened = match lib_path {
-        Some(path) => Nvml::builder().lib_path(path.as_os_str()).init(),
-        // The versioned name is the one that drivers and container runtimes install; the bare one
-        // comes with development packages only.
-        None => Nvml::builder().lib_path("libnvidia-ml.so.1".as_ref()).init(),
-    };
+    let opened = open(lib_path);
     let missing = |error: &NvmlError| NvmlReport::Missing { reason: explain(error) };
     let nvml = match opened {
         Ok(nvml) => nvml,
@@ -85,7 +80,15 @@ fn describe(index: u32, device: Result<Device<'_>, NvmlError>) -> NvmlDevice {
     }
 }
 
-fn explain(error: &NvmlError) -> String {
+/// Opens the library, `path` where it is not on the loader's path.
+pub(super) fn open(path: Option<&Path>) -> Result<Nvml, NvmlError> {
+    // The versioned name is the one that drivers and container runtimes install; the bare one comes with
+    // development packages only.
+    let path = path.unwrap_or(Path::new("libnvidia-ml.so.1"));
+    Nvml::builder().lib_path(path.as_os_str()).init()
+}
+
+pub(super) fn explain(error: &NvmlError) -> String {
     match error {
         NvmlError::LibloadingError(error) => format!(
             "no NVIDIA driver library ({error}); install the driver, in a container pass the GPUs in"

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use super::handle::PyHandle;
 use super::lifecycle::{Lifecycle, Started};
 use super::replay::Trace;
-use super::settings::{AUTO, RecordingArguments, choice, duration};
+use super::settings::{AUTO, PowerArguments, RecordingArguments, choice, duration};
 use super::{errors, json};
 use crate::error::Result;
 use crate::recording::{
@@ -136,7 +136,14 @@ impl PyCapacity {
             level_time: level_time.unwrap_or(chosen.level_time),
             gpus,
         };
-        let recording = RecordingArguments { out, metrics_url, poll_interval_s, argv, settings };
+        let recording = RecordingArguments {
+            out,
+            metrics_url,
+            poll_interval_s,
+            power: PowerArguments::off(),
+            argv,
+            settings,
+        };
         let config = CapacityRecordingConfig {
             recording: recording.config()?,
             trace: trace.path(),

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::handle::PyHandle;
 use super::lifecycle::{Lifecycle, Started};
 use super::runtime::off_thread;
-use super::settings::RecordingArguments;
+use super::settings::{PowerArguments, RecordingArguments};
 use super::stats;
 use crate::clock::Clock;
 use crate::engine::{PollConfig, PollStats, Poller};
@@ -57,6 +57,7 @@ impl PyPoller {
             out,
             metrics_url: Some(poll.metrics_url.clone()),
             poll_interval_s: interval_s,
+            power: PowerArguments::off(),
             argv,
             settings,
         };

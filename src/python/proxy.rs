@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::handle::PyHandle;
 use super::lifecycle::{Lifecycle, Started};
-use super::settings::{AUTO, RecordingArguments};
+use super::settings::{AUTO, PowerArguments, RecordingArguments};
 use super::{errors, stats};
 use crate::capture::CaptureStats;
 use crate::engine::poll::PollStats;
@@ -82,8 +82,8 @@ impl PyProxy {
     #[new]
     #[pyo3(signature = (
         upstream, *, out, listen = "127.0.0.1:0", metrics_url = Some(AUTO.to_owned()),
-        poll_interval_s = 0.1,
-        argv = None, settings = None
+        poll_interval_s = 0.1, power = AUTO.to_owned(), gpus = None, engine_pid = None,
+        idle_baseline_s = None, pue = None, argv = None, settings = None
     ))]
     #[allow(clippy::too_many_arguments)] // keyword-only on the Python side
     fn new(
@@ -92,6 +92,11 @@ impl PyProxy {
         listen: &str,
         metrics_url: Option<String>,
         poll_interval_s: f64,
+        power: String,
+        gpus: Option<Vec<String>>,
+        engine_pid: Option<u32>,
+        idle_baseline_s: Option<f64>,
+        pue: Option<f64>,
         argv: Option<Vec<String>>,
         settings: Option<Bound<'_, PyAny>>,
     ) -> PyResult<PyClassInitializer<Self>> {
@@ -100,7 +105,9 @@ impl PyProxy {
                 "listen: {listen:?} is no address; write it like 127.0.0.1:8001"
             ))
         })?;
-        let recording = RecordingArguments { out, metrics_url, poll_interval_s, argv, settings };
+        let power = PowerArguments { power, gpus, engine_pid, idle_baseline_s, pue };
+        let recording =
+            RecordingArguments { out, metrics_url, poll_interval_s, power, argv, settings };
         let config = CaptureRecordingConfig { recording: recording.config()?, listen, upstream };
         let out = config.recording.out.clone();
         let lifecycle = Lifecycle::new("proxy", move || start(config.clone()).boxed());

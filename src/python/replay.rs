@@ -11,7 +11,7 @@ use super::handle::PyHandle;
 use super::json;
 use super::lifecycle::{Lifecycle, Started};
 use super::run::PyRun;
-use super::settings::{AUTO, RecordingArguments, choice, duration, parsed};
+use super::settings::{AUTO, PowerArguments, RecordingArguments, choice, duration, parsed};
 use crate::error::Result;
 use crate::recording::{ReplayRecording, ReplayRecordingConfig};
 use crate::replay::{ReplayConfig, ReplayProgress};
@@ -80,6 +80,7 @@ impl PyReplay {
         model = None, api_key = None, ramp_s = None, on_error = "stop-trajectory",
         include_utility = false, tool_time = "recorded", human_time = "none",
         output_length = "recorded", strict = false, metrics_url = Some(AUTO.to_owned()), poll_interval_s = 0.1,
+        power = AUTO.to_owned(), gpus = None, engine_pid = None, idle_baseline_s = None, pue = None,
         argv = None, settings = None
     ))]
     #[allow(clippy::too_many_arguments)] // keyword-only on the Python side
@@ -102,6 +103,11 @@ impl PyReplay {
         strict: bool,
         metrics_url: Option<String>,
         poll_interval_s: f64,
+        power: String,
+        gpus: Option<Vec<String>>,
+        engine_pid: Option<u32>,
+        idle_baseline_s: Option<f64>,
+        pue: Option<f64>,
         argv: Option<Vec<String>>,
         settings: Option<Bound<'_, PyAny>>,
     ) -> PyResult<PyClassInitializer<Self>> {
@@ -121,7 +127,9 @@ impl PyReplay {
             output_length: parsed("output_length", output_length)?,
             strict,
         };
-        let recording = RecordingArguments { out, metrics_url, poll_interval_s, argv, settings };
+        let power = PowerArguments { power, gpus, engine_pid, idle_baseline_s, pue };
+        let recording =
+            RecordingArguments { out, metrics_url, poll_interval_s, power, argv, settings };
         let config =
             ReplayRecordingConfig { recording: recording.config()?, trace: trace.path(), replay };
         let out = config.recording.out.clone();

@@ -7,16 +7,53 @@ use pyo3::prelude::*;
 use serde::de::DeserializeOwned;
 
 use super::{errors, host, json};
+use crate::power::{GpuChoice, PowerChoice, PowerConfig};
 use crate::recording::{MetricsPage, RecordingConfig};
 
 /// The metrics page beside the engine, where there is one.
 pub(super) const AUTO: &str = "auto";
+
+/// How power is to be sampled.
+pub(super) struct PowerArguments {
+    pub(super) power: String,
+    pub(super) gpus: Option<Vec<String>>,
+    pub(super) engine_pid: Option<u32>,
+    pub(super) idle_baseline_s: Option<f64>,
+    pub(super) pue: Option<f64>,
+}
+
+impl PowerArguments {
+    /// No sampling.
+    pub(super) fn off() -> Self {
+        Self {
+            power: "none".to_owned(),
+            gpus: None,
+            engine_pid: None,
+            idle_baseline_s: None,
+            pue: None,
+        }
+    }
+
+    /// The core's configuration.
+    fn config(self) -> PyResult<PowerConfig> {
+        let baseline = self.idle_baseline_s.map(|seconds| duration("idle_baseline_s", seconds));
+        let config = PowerConfig {
+            gpus: GpuChoice { list: self.gpus, engine_pid: self.engine_pid },
+            idle_baseline: baseline.transpose()?,
+            pue: self.pue,
+            ..PowerConfig::new(self.power.parse::<PowerChoice>()?)
+        };
+        config.validate()?;
+        Ok(config)
+    }
+}
 
 /// The arguments of everything that writes a run directory.
 pub(super) struct RecordingArguments<'py> {
     pub(super) out: PathBuf,
     pub(super) metrics_url: Option<String>,
     pub(super) poll_interval_s: f64,
+    pub(super) power: PowerArguments,
     pub(super) argv: Option<Vec<String>>,
     pub(super) settings: Option<Bound<'py, PyAny>>,
 }
@@ -33,6 +70,7 @@ impl RecordingArguments<'_> {
             host: host::describe(),
             metrics: metrics_page(self.metrics_url),
             poll_interval: duration("poll_interval_s", self.poll_interval_s)?,
+            power: self.power.config()?,
             settings: self
                 .settings
                 .map(|settings| json::from_python(&settings))

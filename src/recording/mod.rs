@@ -1,7 +1,7 @@
-//! Capture or replay, polling and the run directory composed into one recording.
+//! Capture or replay, polling, power and the run directory composed into one recording.
 //!
-//! The parts know nothing of each other: this module starts them in the right order (writer, poller,
-//! then traffic), stops them in the reverse one, and completes the manifest. What a row means is the
+//! The parts know nothing of each other: this module starts them in the right order (writer, power,
+//! poller, then traffic), stops them in the reverse one, and completes the manifest. What a row means is the
 //! parts' own affair. What can be refused is refused before the run directory is made.
 
 mod capacity;
@@ -21,6 +21,7 @@ use crate::clock::{Clock, unix_seconds};
 use crate::engine::control::Control;
 use crate::engine::poll::{PollConfig, PollStats, Poller};
 use crate::error::{Error, Result};
+use crate::power::{PowerConfig, PowerSampler, PowerSettings, PowerStats};
 use crate::trace::{EngineInfo, HostInfo, Manifest, RowSender, RunKind, RunWriter};
 
 /// Time between polls unless asked otherwise.
@@ -53,6 +54,8 @@ pub struct RecordingConfig {
     pub metrics: MetricsPage,
     /// Time between polls.
     pub poll_interval: Duration,
+    /// Power of the devices.
+    pub power: PowerConfig,
     /// Settings of the caller to keep in the manifest.
     pub settings: serde_json::Map<String, serde_json::Value>,
 }
@@ -75,17 +78,18 @@ impl RecordingConfig {
     }
 }
 
-/// The writer and the poller of one recording.
+/// The writer, the power sampler and the poller of one recording.
 #[derive(Debug)]
 struct Ground {
     writer: RunWriter,
+    power: PowerSampler,
     poller: Option<Poller>,
     poll_interval: Duration,
     clock: Clock,
 }
 
 impl Ground {
-    /// Makes the run directory and starts polling.
+    /// Makes the run directory, takes the idle baseline and starts polling.
     async fn lay(
         config: &RecordingConfig,
         manifest: Manifest,
@@ -94,22 +98,35 @@ impl Ground {
     ) -> Result<Self> {
         let dir = config.out.clone();
         let writer = in_background(move || RunWriter::create(&dir, manifest)).await?;
-        let polling = start_poller(config, control, writer.sender(), clock).await;
-        let (poller, note) = match polling {
-            Ok(Polling::Runs(started)) => (Some(started), None),
-            Ok(Polling::Not(note)) => (None, Some(note)),
+        let (power, rows) = (config.power.clone(), writer.sender());
+        let sampling = in_background(move || PowerSampler::start(power, rows, clock)).await;
+        let power = match sampling {
+            Ok(power) => power,
             Err(error) => {
                 writer.discard();
                 return Err(error);
             }
         };
-        writer.update_manifest(|manifest| manifest.notes.extend(note))?;
-        Ok(Self { writer, poller, poll_interval: config.poll_interval, clock })
+        let polling = start_poller(config, control, writer.sender(), clock).await;
+        let (poller, note) = match polling {
+            Ok(Polling::Runs(started)) => (Some(started), None),
+            Ok(Polling::Not(note)) => (None, Some(note)),
+            Err(error) => {
+                drop(power);
+                writer.discard();
+                return Err(error);
+            }
+        };
+        writer.update_manifest(|manifest| {
+            keep_power(manifest, power.settings());
+            manifest.notes.extend(note);
+        })?;
+        Ok(Self { writer, power, poller, poll_interval: config.poll_interval, clock })
     }
 
     /// Undoes `lay`: the run did not start.
     fn clear(self) {
-        drop(self.poller);
+        drop((self.poller, self.power));
         self.writer.discard();
     }
 
@@ -123,16 +140,20 @@ impl Ground {
         self,
         complete: impl FnOnce(&mut Manifest) + Send + 'static,
     ) -> Result<Manifest> {
-        let Self { writer, poller, poll_interval, clock } = self;
+        let Self { writer, power, poller, poll_interval, clock } = self;
         if poller.is_some() {
             tokio::time::sleep(poll_interval).await;
         }
         in_background(move || {
             let polled = poller.map(Poller::stop);
+            let sampled = power.settings().source.is_some().then(|| power.stop());
             writer.update_manifest(|manifest| {
                 manifest.ended = Some(unix_seconds(clock.now_ns()));
                 if let Some(polled) = &polled {
                     note_polling(manifest, polled);
+                }
+                if let Some(sampled) = &sampled {
+                    note_power(manifest, sampled);
                 }
                 complete(manifest);
             })?;
@@ -188,6 +209,27 @@ fn note_polling(manifest: &mut Manifest, polled: &PollStats) {
         ));
     }
     manifest.notes.extend(polled.cache_warning.clone());
+}
+
+/// The settings under `power`; a missing source is a note too.
+fn keep_power(manifest: &mut Manifest, settings: &PowerSettings) {
+    if let Ok(value) = serde_json::to_value(settings) {
+        manifest.settings.insert("power".to_owned(), value);
+    }
+    manifest.notes.extend(settings.reason.as_ref().map(|reason| format!("power: none ({reason})")));
+}
+
+/// The counts of power sampling.
+fn note_power(manifest: &mut Manifest, sampled: &PowerStats) {
+    let counts = [
+        ("power_samples", sampled.ticks),
+        ("power_samples_missed", sampled.missed),
+        ("power_readings_failed", sampled.failed),
+    ];
+    manifest.counts.extend(counts.map(|(name, count)| (name.to_owned(), count)));
+    if let (true, Some(error)) = (sampled.failed > 0, &sampled.last_error) {
+        manifest.notes.push(format!("{} power reading(s) failed: {error}", sampled.failed));
+    }
 }
 
 /// Work that blocks, off the threads that move bytes.

@@ -14,6 +14,7 @@ pub mod levels;
 mod load;
 pub mod measure;
 pub mod plan;
+pub mod power_figures;
 pub mod prefix_hits;
 pub mod progress;
 pub mod response;

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::capacity_summary::{CapacityFigures, CapacitySettings, capacity_figures};
 use super::engine_figures::{EngineFigures, Span, engine_figures};
 use super::measure::{itl_ms, new_prompt_tokens, output_tokens_per_s, token_gaps};
+use super::power_figures::{PowerFigures, power_figures};
 use super::prefix_hits::{PrefixHits, prefix_hits};
 use super::settings::{LengthForcing, ReplaySettings};
 use super::statistics::Statistic;
@@ -142,6 +143,9 @@ pub struct Summary {
     pub prefix_hits: PrefixHits,
     /// The engine's own counters over the whole run; null where it was not polled.
     pub engine: Option<EngineFigures>,
+    /// Power and energy of the steady state; not there for a capacity search, whose levels have their own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub power: Option<PowerFigures>,
     /// How the run was made.
     pub settings: ReplaySettings,
     /// What a capacity search came to; only there for one.
@@ -156,13 +160,18 @@ pub fn summarize_run(run: &Run) -> Result<Summary> {
     let samples = run.rows::<EngineSampleRow>()?.collect::<Result<Vec<_>>>()?;
     let settings = run.manifest().settings.get("replay").cloned().unwrap_or_default();
     let settings = serde_json::from_value(settings).unwrap_or_default();
+    let power_rows = run.rows::<PowerRow>()?.collect::<Result<Vec<_>>>()?;
     let Some(search) = run.manifest().settings.get("capacity").cloned() else {
-        return Ok(summarize(&requests, &trajectories, &samples, &settings));
+        let power = run.manifest().settings.get("power").cloned().unwrap_or_default();
+        let power = serde_json::from_value(power).unwrap_or_default();
+        return Ok(Summary {
+            power: Some(power_figures(&power_rows, &requests, &settings, &power)),
+            ..summarize(&requests, &trajectories, &samples, &settings)
+        });
     };
     let search: CapacitySettings = serde_json::from_value(search).unwrap_or_default();
     let levels = run.rows::<LevelRow>()?.collect::<Result<Vec<_>>>()?;
-    let power = run.rows::<PowerRow>()?.collect::<Result<Vec<_>>>()?;
-    let capacity = capacity_figures(&levels, &power, &search, settings.clock_anchor_ns);
+    let capacity = capacity_figures(&levels, &power_rows, &search, settings.clock_anchor_ns);
     Ok(summarize_search(requests, trajectories, &samples, settings, capacity))
 }
 
@@ -213,7 +222,7 @@ fn search_notes(capacity: &CapacityFigures) -> Vec<String> {
     notes
 }
 
-/// The summary of a replay's rows.
+/// The summary of a replay's rows, but for power.
 pub fn summarize(
     requests: &[RequestRow],
     trajectories: &[TrajectoryRow],
@@ -241,6 +250,7 @@ pub fn summarize(
         whole: part_figures(&all, span_ms.map(|(start_ms, end_ms)| (end_ms - start_ms) / 1e3)),
         prefix_hits: prefix_hits(requests, engine.as_ref()),
         engine,
+        power: None,
         settings: settings.clone(),
         capacity: None,
     };

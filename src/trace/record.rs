@@ -389,6 +389,8 @@ pub struct PowerRow {
     pub ts: f64,
     /// When it was due.
     pub due: f64,
+    /// When the device took it by its own account, where it tells.
+    pub device_ts: Option<f64>,
     /// `nvml`, `dcgm`, `rapl` or `constant`.
     pub source: String,
     /// The device's UUID or name.

@@ -169,6 +169,7 @@ const ENGINE_SAMPLES: Columns = &[
 const POWER: Columns = &[
     ("ts", F64),
     ("due", F64),
+    ("device_ts", F64),
     ("source", Label),
     ("device", Label),
     ("power_w", F64),

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use agentbench::api::Api;
+use agentbench::power::{PowerChoice, PowerConfig};
 use agentbench::recording::{
     CapacityRecording, CapacityRecordingConfig, MetricsPage, RecordingConfig, SearchConfig,
 };
@@ -63,6 +64,7 @@ fn search_config(
             host: HostInfo::default(),
             metrics: MetricsPage::Beside,
             poll_interval: Duration::from_millis(100),
+            power: PowerConfig::new(PowerChoice::Off),
             settings: serde_json::Map::new(),
         },
         trace: recorded,

@@ -6,6 +6,7 @@
 mod capacity;
 mod capture;
 mod export;
+mod power;
 mod replay;
 mod simulator;
 mod synthesize;

@@ -18,6 +18,7 @@ from .console import print_error, print_next, print_note, print_warning, results
 from .figures import UNKNOWN, count, percent, seconds
 from .live import Status
 from .parameters import DURATION, URL, URL_OR_NONE
+from .power import power_options, power_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,6 +43,7 @@ class Ending:
 @click.option("--listen", default=LISTEN, show_default=True, help="Where agents reach the proxy; port 0 picks one.")
 @click.option("--metrics-url", type=URL_OR_NONE, help="The engine's metrics page.  [default: --upstream with /metrics]")
 @click.option("--poll-interval", type=DURATION, default="100ms", show_default=True, help="Between two polls of it.")
+@power_options
 @click.argument("agent", metavar="[-- COMMAND...]", nargs=-1, type=click.UNPROCESSED)
 def command(
     upstream: str,
@@ -50,6 +52,7 @@ def command(
     metrics_url: str | None,
     poll_interval: float,
     agent: tuple[str, ...],
+    **options: Any,
 ) -> int:
     """Record the coding agents that talk to an engine.
 
@@ -60,7 +63,9 @@ def command(
     same.
     """
     _warn_when_open(listen)
-    settings: dict[str, Any] = {} if metrics_url is None else {"metrics_url": metrics_url}
+    settings = power_settings(options)
+    if metrics_url is not None:
+        settings["metrics_url"] = metrics_url
     if metrics_url == "none":
         settings["metrics_url"] = None
     proxy = capture(

@@ -19,6 +19,7 @@ from .console import print_error, print_next, print_note, results
 from .figures import count, number
 from .live import Status
 from .parameters import DURATION, URL, URL_OR_NONE
+from .power import power_options, power_settings
 from .summary import summary_tables
 
 if TYPE_CHECKING:
@@ -81,6 +82,7 @@ class Wanted:
 @click.option("--strict", is_flag=True, help="Refuse an engine that does not pin output lengths.  [default: off]")
 @click.option("--metrics-url", type=URL_OR_NONE, help="The engine's metrics page.  [default: --url with /metrics]")
 @click.option("--poll-interval", type=DURATION, default="100ms", show_default=True, help="Between two polls of it.")
+@power_options
 def command(
     trace: Path | None,
     url: str | None,
@@ -101,6 +103,7 @@ def command(
 
     Exits with 1 when a request failed, with 130 when interrupted; the run directory is written all the same.
     """
+    settings |= power_settings(settings)
     settings |= {
         "duration_s": duration,
         "ramp_s": ramp,

@@ -55,6 +55,7 @@ def summary_tables(summary: dict[str, Any]) -> RenderableType:
         _rates(summary),
         Text(),
         _hits(summary["prefix_hits"]),
+        *_power(summary.get("power")),
         *_errors(summary),
     )
 
@@ -131,6 +132,23 @@ def _rates(summary: dict[str, Any]) -> Table:
 def _hits(hits: dict[str, Any]) -> Text:
     shown = {name: percent(None if hits[key] is None else hits[key] / 100) for name, key in HIT_FIGURES}
     return Text("prefix hit rate: " + ", ".join(f"{name} {value}" for name, value in shown.items()))
+
+
+def _power(power: dict[str, Any] | None) -> list[Text]:
+    if power is None:
+        return []
+    if power["source"] is None:
+        return [Text(f"power: none ({power['reason']})")]
+    if not power["valid"]:
+        return [Text(f"power: no valid figure from {power['source']} ({power['reason']})", style="yellow")]
+    return [
+        Text(
+            f"power ({power['source']}, boundary {power['boundary']}, {power['method']}):"
+            f" {number(power['mean_power_w'])} W, {number(power['energy_j'])} J in steady state;"
+            f" {number(power['joules_per_output_token'])} J per output token;"
+            f" {number(power['agents_per_mw'])} agents/MW {power['load']}"
+        )
+    ]
 
 
 HIT_FIGURES = (("planned", "planned_pct"), ("usage", "usage_pct"), ("engine", "engine_pct"))

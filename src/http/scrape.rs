@@ -2,7 +2,7 @@
 //!
 //! Pure and allocation-free: the caller says which sample names it wants, other lines are checked no
 //! further than their name. Histograms are not folded; `_sum` and `_count` are samples like any other.
-//! What a name means is `catalog`'s to say, fetching the page `poll`'s.
+//! What a name means is the readers' to say, fetching the page `client`'s.
 
 use std::borrow::Cow;
 

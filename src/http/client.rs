@@ -1,8 +1,8 @@
-//! The HTTP client of poller and control: plain requests, nothing done behind the caller's back.
+//! The HTTP client of pollers and of the engine's control: plain requests, nothing done behind the caller's back.
 //!
 //! No system proxy, no redirects, no retries and no decompression, since each would change what is
 //! measured. Failures become one line without the URL, which may hold credentials. What is asked for
-//! is `poll`'s and `control`'s affair.
+//! is the callers' affair.
 
 use std::error::Error as _;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 const PAGE_LIMIT_BYTES: usize = 32 << 20;
 
 /// A client that waits at most `timeout` for a whole answer.
-pub(super) fn build(timeout: Duration) -> Result<Client> {
+pub(crate) fn build(timeout: Duration) -> Result<Client> {
     // The TLS backend is compiled in without a default; an earlier installation is as good.
     let _ = rustls::crypto::ring::default_provider().install_default();
     Client::builder()
@@ -30,10 +30,10 @@ pub(super) fn build(timeout: Duration) -> Result<Client> {
 }
 
 /// Reads an address given by the user.
-pub(super) fn parse_url(text: &str) -> Result<Url> {
+pub(crate) fn parse_url(text: &str) -> Result<Url> {
     let refuse = |why: &str| {
         Err(Error::config(format!(
-            "not an engine's address: {why}; give one such as http://127.0.0.1:8000"
+            "not an address of an engine or a metrics page: {why}; give one such as http://127.0.0.1:8000"
         )))
     };
     // The text itself stays out of the message: what cannot be read cannot be masked.
@@ -47,7 +47,7 @@ pub(super) fn parse_url(text: &str) -> Result<Url> {
 }
 
 /// The address without credentials, query and fragment.
-pub(super) fn mask(url: &Url) -> String {
+pub(crate) fn mask(url: &Url) -> String {
     let mut masked = url.clone();
     // Both fail only for addresses without a host, which `parse_url` refuses.
     let _ = masked.set_username("");
@@ -58,7 +58,7 @@ pub(super) fn mask(url: &Url) -> String {
 }
 
 /// What went wrong with a request, in one line without its URL.
-pub(super) fn describe(error: reqwest::Error) -> String {
+pub(crate) fn describe(error: reqwest::Error) -> String {
     let (timed_out, connecting) = (error.is_timeout(), error.is_connect());
     let error = error.without_url();
     let mut deepest = error.to_string();
@@ -75,7 +75,7 @@ pub(super) fn describe(error: reqwest::Error) -> String {
 }
 
 /// The whole body as text.
-pub(super) async fn text(mut response: Response) -> Result<String, String> {
+pub(crate) async fn text(mut response: Response) -> Result<String, String> {
     let mut body = Vec::new();
     while let Some(chunk) = response.chunk().await.map_err(describe)? {
         if body.len() + chunk.len() > PAGE_LIMIT_BYTES {

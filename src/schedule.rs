@@ -6,15 +6,15 @@ use std::time::Duration;
 
 /// A poll to come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Tick {
-    pub(super) due_ns: i64,
+pub(crate) struct Tick {
+    pub(crate) due_ns: i64,
     /// Ticks that passed before their turn came.
-    pub(super) skipped: u64,
+    pub(crate) skipped: u64,
 }
 
 /// An absolute schedule.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Schedule {
+pub(crate) struct Schedule {
     start_ns: i64,
     interval_ns: i64,
     next: i64,
@@ -22,12 +22,12 @@ pub(super) struct Schedule {
 
 impl Schedule {
     /// The first tick is one interval after `start_ns`.
-    pub(super) fn new(start_ns: i64, interval: Duration) -> Self {
+    pub(crate) fn new(start_ns: i64, interval: Duration) -> Self {
         Self { start_ns, interval_ns: interval.as_nanos() as i64, next: 1 }
     }
 
     /// The next tick that is not over at `now_ns`; the ones over are skipped, never made up for.
-    pub(super) fn next(&mut self, now_ns: i64) -> Tick {
+    pub(crate) fn next(&mut self, now_ns: i64) -> Tick {
         let elapsed = now_ns - self.start_ns;
         let reachable = elapsed.div_euclid(self.interval_ns)
             + i64::from(elapsed.rem_euclid(self.interval_ns) > 0);
@@ -40,7 +40,7 @@ impl Schedule {
 
 /// Counts of lags in steps of 0.1 ms up to 100 ms; longer ones in the last step.
 #[derive(Debug)]
-pub(super) struct LagHistogram {
+pub(crate) struct LagHistogram {
     steps: Vec<u64>,
     count: u64,
     max_ns: i64,
@@ -56,7 +56,7 @@ impl Default for LagHistogram {
 }
 
 impl LagHistogram {
-    pub(super) fn record_ns(&mut self, lag_ns: i64) {
+    pub(crate) fn record_ns(&mut self, lag_ns: i64) {
         let lag_ns = lag_ns.max(0);
         self.steps[((lag_ns / STEP_NS) as usize).min(STEPS)] += 1;
         self.count += 1;
@@ -64,7 +64,7 @@ impl LagHistogram {
     }
 
     /// Upper edge of the step that holds the quantile, at most the longest lag; none without any.
-    pub(super) fn quantile_ms(&self, quantile: f64) -> Option<f64> {
+    pub(crate) fn quantile_ms(&self, quantile: f64) -> Option<f64> {
         let rank = (quantile * self.count as f64).ceil().max(1.0) as u64;
         let mut below = 0;
         let step = self.steps.iter().position(|count| {
@@ -75,7 +75,7 @@ impl LagHistogram {
         Some(edge_ns.min(self.max_ns) as f64 / 1e6)
     }
 
-    pub(super) fn max_ms(&self) -> Option<f64> {
+    pub(crate) fn max_ms(&self) -> Option<f64> {
         (self.count > 0).then_some(self.max_ns as f64 / 1e6)
     }
 }

@@ -1,0 +1,89 @@
+/* A management library whose figures stand in the file `state` beside it, one line a device:
+ * power_mw average_mw energy_mj, where -1 is "not supported" and -2 "the device is lost". */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+
+typedef struct { unsigned version; unsigned long long total, reserved, free, used; } memory;
+typedef struct { unsigned gpu, memory; } utilization;
+typedef struct {
+    unsigned field, scope;
+    long long timestamp, latency;
+    int type, result;
+    union { double d; unsigned u; unsigned long ul; unsigned long long ull; long long ll; } value;
+} field_value;
+
+static int read_state(unsigned index, long long *out) {
+    Dl_info info;
+    char path[4096];
+    dladdr((void *)read_state, &info);
+    snprintf(path, sizeof path, "%s", info.dli_fname);
+    char *slash = strrchr(path, '/');
+    snprintf(slash + 1, sizeof path - (slash + 1 - path), "state");
+    FILE *file = fopen(path, "r");
+    if (!file) return 0;
+    unsigned lines = 0;
+    long long row[3];
+    while (fscanf(file, "%lld %lld %lld", &row[0], &row[1], &row[2]) == 3)
+        if (lines++ == index && out) memcpy(out, row, sizeof row);
+    fclose(file);
+    return lines;
+}
+
+/* 0, or the library's code for what the figure says. */
+static int figure(void *device, int which, long long *value) {
+    long long row[3] = {-2, -2, -2};
+    read_state((unsigned)(unsigned long)device - 1, row);
+    *value = row[which];
+    return row[which] == -1 ? 3 : row[which] == -2 ? 15 : 0;
+}
+
+int nvmlInit_v2(void) { return 0; }
+int nvmlShutdown(void) { return 0; }
+int nvmlSystemGetDriverVersion(char *text, unsigned size) { strncpy(text, "580.1", size); return 0; }
+int nvmlDeviceGetCount_v2(unsigned *count) { *count = read_state(0, 0); return 0; }
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **device) {
+    *device = (void *)(unsigned long)(index + 1);
+    return 0;
+}
+int nvmlDeviceGetHandleByUUID(const char *uuid, void **device) {
+    if (strncmp(uuid, "MIG-", 4)) return 6;
+    *device = (void *)100;
+    return 0;
+}
+int nvmlDeviceGetDeviceHandleFromMigDeviceHandle(void *mig, void **device) {
+    if (mig != (void *)100) return 3;
+    *device = (void *)1;
+    return 0;
+}
+int nvmlDeviceGetIndex(void *device, unsigned *index) { *index = (unsigned)(unsigned long)device - 1; return 0; }
+int nvmlDeviceGetUUID(void *device, char *text, unsigned size) {
+    snprintf(text, size, "GPU-%lu", (unsigned long)device - 1);
+    return 0;
+}
+int nvmlDeviceGetMemoryInfo_v2(void *device, memory *info) { (void)device; info->used = 4096; return 0; }
+int nvmlDeviceGetUtilizationRates(void *device, utilization *rates) { (void)device; rates->gpu = 97; return 0; }
+int nvmlDeviceGetClockInfo(void *device, int kind, unsigned *mhz) { (void)device; *mhz = kind == 1 ? 1980 : 1; return 0; }
+int nvmlDeviceGetPowerUsage(void *device, unsigned *power) {
+    long long value;
+    int code = figure(device, 1, &value);
+    *power = value;
+    return code;
+}
+int nvmlDeviceGetTotalEnergyConsumption(void *device, unsigned long long *energy) {
+    long long value;
+    int code = figure(device, 2, &value);
+    *energy = value;
+    return code;
+}
+int nvmlDeviceGetFieldValues(void *device, int count, field_value *values) {
+    for (int k = 0; k < count; k++) {
+        long long value;
+        values[k].result = values[k].field == 186 ? figure(device, 0, &value) : 3;
+        values[k].timestamp = 1234567890000000LL;
+        values[k].type = 1;
+        values[k].value.u = value;
+    }
+    return 0;
+}
