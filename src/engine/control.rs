@@ -1,7 +1,7 @@
 //! Asking an engine what it is, what it offers and what it honours.
 //!
 //! An engine that cannot be reached is an `Error`; one that answers "no" gives a value that says so.
-//! Nothing here is on the path of measured requests.
+//! Nothing here is on the path of measured requests. What has to be tried out is in `probe`.
 
 use std::time::Duration;
 
@@ -11,10 +11,13 @@ use serde_json::{Value, json};
 
 use super::catalog::EngineKind;
 use super::snapshot;
-use crate::api::Api;
 use crate::error::{Error, Result};
 use crate::http::client;
 use crate::trace::EngineInfo;
+
+mod probe;
+
+pub use probe::{LengthForcing, OfferedApis};
 
 /// The name by which the embedded engine makes itself known.
 pub const SIMULATED_ENGINE: &str = "agentbench-simulated";
@@ -97,50 +100,6 @@ pub struct Tokens {
     #[serde(rename = "tokens", default)]
     pub ids: Vec<u32>,
 }
-
-/// Which APIs an engine offers.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct OfferedApis {
-    /// Anthropic Messages.
-    pub messages: bool,
-    /// `OpenAI` Chat Completions.
-    pub chat: bool,
-    /// `OpenAI` Completions.
-    pub completions: bool,
-}
-
-impl OfferedApis {
-    /// Whether an API is offered.
-    pub fn offers(self, api: Api) -> bool {
-        match api {
-            Api::Messages => self.messages,
-            Api::Chat => self.chat,
-        }
-    }
-}
-
-/// Whether an engine makes outputs as long as asked.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum LengthForcing {
-    /// The forced output had the length asked for, and the same request unforced a shorter one or, of a
-    /// minimum above the maximum, a refusal.
-    Honoured,
-    /// The output ended of itself.
-    Ignored {
-        /// Tokens asked for.
-        asked: u64,
-        /// Tokens that came.
-        given: u64,
-    },
-    /// Nothing can be said: the output is that long unforced as well and the engine takes a minimum
-    /// above the maximum, or the usage is missing.
-    Untold,
-    /// The engine does not take such a request.
-    Refused(Refusal),
-}
-
-/// Tokens asked for by the probe: no length at which a short answer would end by chance.
-const PROBE_TOKENS: u64 = 24;
 
 /// The control endpoints of one engine.
 #[derive(Debug, Clone)]
@@ -323,73 +282,6 @@ impl Control {
         })
     }
 
-    /// Which APIs the engine offers: by its own description where it has one, else by a request of one
-    /// output token to each.
-    pub async fn apis(&self, model: &str) -> Result<OfferedApis> {
-        let (status, body) = self.get("/openapi.json").await?;
-        let described = Some(body).filter(|_| status.is_success());
-        let described: Option<Value> = described.and_then(|body| serde_json::from_str(&body).ok());
-        if let Some(paths) = described.as_ref().and_then(|api| api["paths"].as_object()) {
-            return Ok(OfferedApis {
-                messages: paths.contains_key("/v1/messages"),
-                chat: paths.contains_key("/v1/chat/completions"),
-                completions: paths.contains_key("/v1/completions"),
-            });
-        }
-        let messages = json!([{"role": "user", "content": "Hi"}]);
-        let talk = json!({"model": model, "max_tokens": 1, "messages": messages});
-        Ok(OfferedApis {
-            messages: self.is_served("/v1/messages", &talk).await?,
-            chat: self.is_served("/v1/chat/completions", &talk).await?,
-            completions: self
-                .is_served(
-                    "/v1/completions",
-                    &json!({"model": model, "max_tokens": 1, "prompt": "Hi"}),
-                )
-                .await?,
-        })
-    }
-
-    async fn is_served(&self, path: &str, body: &Value) -> Result<bool> {
-        let (status, _) = self.post(path, body).await?;
-        Ok(!matches!(
-            status,
-            StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED | StatusCode::NOT_IMPLEMENTED
-        ))
-    }
-
-    /// Whether outputs can be made as long as recorded: asks for a short answer, forced to a length that
-    /// it would not have, and looks at the usage.
-    pub async fn probe_output_length(&self, api: Api, model: &str) -> Result<LengthForcing> {
-        let mut body = json!({
-            "model": model,
-            "max_tokens": PROBE_TOKENS,
-            "messages": [{"role": "user", "content": "Answer with one word: yes."}],
-        });
-        let unforced = body.clone();
-        body["min_tokens"] = json!(PROBE_TOKENS);
-        body["ignore_eos"] = json!(true);
-        let (status, reply) = self.post(api.path(), &body).await?;
-        if !status.is_success() {
-            return Ok(LengthForcing::Refused(Refusal::new(status, &reply)));
-        }
-        match output_tokens(&reply) {
-            None => return Ok(LengthForcing::Untold),
-            Some(PROBE_TOKENS) => {}
-            Some(given) => return Ok(LengthForcing::Ignored { asked: PROBE_TOKENS, given }),
-        }
-        // A model that talks on would reach the limit anyway: only the comparison shows the force.
-        let (status, reply) = self.post(api.path(), &unforced).await?;
-        if status.is_success() && output_tokens(&reply).is_some_and(|given| given < PROBE_TOKENS) {
-            return Ok(LengthForcing::Honoured);
-        }
-        // And where this one talks on: an engine that heeds the minimum refuses one above the maximum,
-        // which one that drops the parameter does not see.
-        body["min_tokens"] = json!(PROBE_TOKENS + 1);
-        let (status, _) = self.post(api.path(), &body).await?;
-        Ok(if status.is_client_error() { LengthForcing::Honoured } else { LengthForcing::Untold })
-    }
-
     fn at(&self, path: &str) -> Url {
         let mut url = self.base.clone();
         url.set_path(&format!("{}{path}", self.base.path().trim_end_matches('/')));
@@ -456,11 +348,4 @@ impl Refusal {
         let line = told.unwrap_or(body).split_whitespace().collect::<Vec<_>>().join(" ");
         Self { status: status.as_u16(), message: line.chars().take(300).collect() }
     }
-}
-
-/// Output tokens by the usage of a chat or messages reply.
-fn output_tokens(body: &str) -> Option<u64> {
-    let reply: Value = serde_json::from_str(body).ok()?;
-    let usage = &reply["usage"];
-    usage["completion_tokens"].as_u64().or_else(|| usage["output_tokens"].as_u64())
 }

@@ -5,6 +5,7 @@
 
 mod capacity;
 mod capture;
+mod engine;
 mod export;
 mod power;
 mod replay;
