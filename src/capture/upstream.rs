@@ -27,7 +27,9 @@ pub(super) struct Upstream {
 }
 
 impl Upstream {
-    /// Reads the URL of an engine, with an optional base path that is put before every path.
+    /// Reads the URL of an engine, with an optional base path that is put before every path. A `/v1`
+    /// at its end, which users of one API put there, is in every path that agents ask for as well:
+    /// it counts once.
     pub(super) fn parse(url: &str) -> Result<Self> {
         let shown = masked(url);
         let wrong = |why: &str| Error::config(format!("upstream `{shown}`: {why}"));
@@ -52,10 +54,12 @@ impl Upstream {
         }
         let host = HeaderValue::from_str(authority.as_str())
             .map_err(|_| wrong("its host cannot be sent as a header"))?;
+        let base_path = uri.path().trim_end_matches('/');
+        let base_path = base_path.strip_suffix("/v1").unwrap_or(base_path).trim_end_matches('/');
         Ok(Self {
             scheme: scheme.clone(),
             authority: authority.clone(),
-            base_path: uri.path().trim_end_matches('/').to_owned(),
+            base_path: base_path.to_owned(),
             host,
             shown,
         })
@@ -116,6 +120,10 @@ mod tests {
             ("http://h:1/", "/v1/models", "/v1/models"),
             ("https://h/api/", "/v1/models", "/api/v1/models"),
             ("http://[::1]:9/a/b", "/", "/a/b/"),
+            ("http://h:1/v1", "/v1/models", "/v1/models"),
+            ("http://h:1/api/v1/", "/v1/models", "/api/v1/models"),
+            ("http://v1", "/v1/models", "/v1/models"),
+            ("http://h/a-v1", "/v1/models", "/a-v1/v1/models"),
             ("http://h", "//odd/%2F/../x?", "//odd/%2F/../x?"),
         ] {
             let upstream = Upstream::parse(url).unwrap();
