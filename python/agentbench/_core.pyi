@@ -616,7 +616,7 @@ class SimulatedEngine(Handle):
         *,
         host: str = "127.0.0.1",
         port: int = 0,
-        speed: str = "h200-8b",
+        speed: str = "gpu-8b",
         model: str | None = None,
         script: str | PathLike[str] | None = None,
         tokenizer: str | PathLike[str] | None = None,

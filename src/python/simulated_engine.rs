@@ -60,7 +60,7 @@ pub(super) struct PySimulatedEngine {
 impl PySimulatedEngine {
     #[new]
     #[pyo3(signature = (
-        *, host = "127.0.0.1", port = 0, speed = "h200-8b", model = None, script = None,
+        *, host = "127.0.0.1", port = 0, speed = "gpu-8b", model = None, script = None,
         tokenizer = None, seed = 0, kv_blocks = None, max_model_len = None, max_num_seqs = None,
         max_num_batched_tokens = None
     ))]

@@ -76,8 +76,8 @@ type Row = (&'static str, f64, f64, f64, f64, u32, u32, u32, u32);
 /// peak rate; a KV token is its bytes at the memory's bandwidth; the blocks fill the memory that the
 /// weights leave. All rounded hard.
 const PROFILES: [Row; 4] = [
-    ("h200-8b", 5_000.0, 30.0, 20.0, 0.03, 50_000, 131_072, 256, 8_192),
-    ("h200-70b", 20_000.0, 150.0, 50.0, 0.05, 16_000, 131_072, 256, 8_192),
+    ("gpu-8b", 5_000.0, 30.0, 20.0, 0.03, 50_000, 131_072, 256, 8_192),
+    ("gpu-70b", 20_000.0, 150.0, 50.0, 0.05, 16_000, 131_072, 256, 8_192),
     ("laptop", 40_000.0, 2_000.0, 5_000.0, 1.0, 4_096, 65_536, 8, 512),
     ("instant", 50.0, 0.05, 1.0, 0.0, 65_536, 262_144, 1_024, 65_536),
 ];
@@ -92,8 +92,8 @@ impl Profile {
     ///
     /// | name | stands for | step | per prefill token | per decode sequence | per KV token | KV tokens |
     /// |---|---|---|---|---|---|---|
-    /// | `h200-8b` | 8B parameters in 16 bit on one large GPU | 5 ms | 30 µs | 20 µs | 0.03 µs | 800,000 |
-    /// | `h200-70b` | 70B parameters in 8 bit on one large GPU | 20 ms | 150 µs | 50 µs | 0.05 µs | 256,000 |
+    /// | `gpu-8b` | 8B parameters in 16 bit on one large GPU | 5 ms | 30 µs | 20 µs | 0.03 µs | 800,000 |
+    /// | `gpu-70b` | 70B parameters in 8 bit on one large GPU | 20 ms | 150 µs | 50 µs | 0.05 µs | 256,000 |
     /// | `laptop` | a small model on a CPU | 40 ms | 2 ms | 5 ms | 1 µs | 65,536 |
     /// | `instant` | no waits worth speaking of, for tests | 0.05 ms | 0.05 µs | 1 µs | 0 | 1,048,576 |
     ///
@@ -183,7 +183,7 @@ mod tests {
         let error = Profile::named("h100").unwrap_err().to_string();
         assert_eq!(
             error,
-            "no engine profile 'h100'; choose one of h200-8b, h200-70b, laptop, instant"
+            "no engine profile 'h100'; choose one of gpu-8b, gpu-70b, laptop, instant"
         );
         let mut broken = Profile::named("instant").unwrap();
         broken.timing.step_us = -1.0;

@@ -233,7 +233,7 @@ def test_engine_serves_until_ctrl_c(tmp_path: Path) -> None:
         _, err = process.communicate(timeout=30)
     assert process.returncode == 0, err
     assert [model["id"] for model in models["data"]] == ["mine"]
-    assert f"SIMULATED engine (h200-8b) at http://127.0.0.1:{port}" in err
+    assert f"SIMULATED engine (gpu-8b) at http://127.0.0.1:{port}" in err
 
 
 def test_synthesize_then_export(empty: Path) -> None:
