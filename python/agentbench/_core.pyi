@@ -454,7 +454,7 @@ class Capacity(Handle):
         *,
         url: str,
         out: str | PathLike[str],
-        slo: Sequence[str] = (),
+        slo: Sequence[str] = ...,
         tier: str | None = None,
         max_agents: int = 256,
         resolution: int = 1,
