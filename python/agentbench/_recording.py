@@ -62,7 +62,7 @@ def capture(
     poll_interval_s
         Seconds between two polls.
     power
-        Where power readings come from: ``auto`` (NVML, else RAPL, else none with the reason), ``none``, ``nvml``,
+        Where power readings come from: ``auto`` (NVML, else none with the reason), ``none``, ``nvml``,
         ``dcgm:URL``, ``rapl`` or ``constant:WATTS``.
     gpus
         GPUs that serve, by index or UUID; by default those of ``CUDA_VISIBLE_DEVICES`` of `engine_pid`, else all.

@@ -81,7 +81,7 @@ pub enum Boundary {
 pub enum PowerChoice {
     /// Nowhere.
     Off,
-    /// NVML where it is, else RAPL, else nowhere.
+    /// NVML where it is, else nowhere.
     #[default]
     Auto,
     /// NVIDIA's management library.
@@ -155,17 +155,11 @@ pub(super) fn open(choice: &PowerChoice, gpus: &GpuChoice) -> Result<Opened> {
         },
         PowerChoice::Constant { watts } => Ok(Opened::Source(Box::new(Constant { watts: *watts }))),
         PowerChoice::Auto => {
-            let no_nvml = match NvmlSource::open(None, gpus)? {
-                Ok(nvml) => return Ok(Opened::Source(Box::new(nvml))),
-                Err(reason) => reason,
-            };
-            // GPUs that were asked for are not found in CPU packages.
-            if gpus.list.is_some() {
-                return absent(no_nvml);
-            }
-            match Rapl::open(POWERCAP.as_ref()) {
-                Ok(rapl) => Ok(Opened::Source(Box::new(rapl))),
-                Err(no_rapl) => absent(format!("{no_nvml}; {no_rapl}")),
+            // CPU packages are no stand-in: an engine may run anywhere, and agents per megawatt of
+            // the wrong device would mislead. RAPL is for those who ask for it.
+            match NvmlSource::open(None, gpus)? {
+                Ok(nvml) => Ok(Opened::Source(Box::new(nvml))),
+                Err(reason) => absent(reason),
             }
         }
     }

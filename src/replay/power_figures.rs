@@ -107,12 +107,29 @@ pub fn power_figures(
     let Some(energy_j) = figures.energy_j else { return figures };
     let mean_power_w = energy_j / length_s;
     figures.mean_power_w = Some(mean_power_w);
+    if let Some(reason) = not_the_engines_own(replay, power) {
+        figures.reason = Some(reason.to_owned());
+        return figures;
+    }
     figures.agents_per_mw = Some(f64::from(replay.agents) / (mean_power_w / 1e6));
     if let Some(tokens) = output_tokens(requests).filter(|tokens| *tokens > 0) {
         figures.output_tokens_per_joule = Some(tokens as f64 / energy_j);
         figures.joules_per_output_token = Some(energy_j / tokens as f64);
     }
     figures
+}
+
+/// Why the power that was measured cannot be held against what the engine did.
+fn not_the_engines_own(replay: &ReplaySettings, power: &PowerSettings) -> Option<&'static str> {
+    match power.source.as_deref() {
+        // A figure that the user gave is taken for what it was given for.
+        Some("constant") => None,
+        _ if replay.simulated => {
+            Some("no agents per MW: the engine is simulated, the measured power is not its own")
+        }
+        Some("rapl") => Some("no agents per MW: RAPL measures CPU packages, not what serves"),
+        _ => None,
+    }
 }
 
 fn of_device(
@@ -165,4 +182,28 @@ fn output_tokens(requests: &[RequestRow]) -> Option<u64> {
     let counted =
         requests.iter().filter(|row| row.phase == Phase::Steady && row.status == RequestStatus::Ok);
     counted.map(|row| row.completion_tokens).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn agents_per_megawatt_need_the_engines_own_power() {
+        // (source, simulated, whether agents per MW may be given)
+        let cases = [
+            ("nvml", false, true),
+            ("dcgm", false, true),
+            ("rapl", false, false),
+            ("nvml", true, false),
+            ("constant", true, true),
+        ];
+        for (source, simulated, allowed) in cases {
+            let replay = ReplaySettings { simulated, ..ReplaySettings::default() };
+            let power =
+                PowerSettings { source: Some(source.to_owned()), ..PowerSettings::default() };
+            let refused = not_the_engines_own(&replay, &power);
+            assert_eq!(refused.is_none(), allowed, "{source}, simulated {simulated}: {refused:?}");
+        }
+    }
 }

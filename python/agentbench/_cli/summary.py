@@ -147,7 +147,8 @@ def _power(power: dict[str, Any] | None) -> list[Text]:
             f" {number(power['mean_power_w'])} W, {number(power['energy_j'])} J in steady state;"
             f" {number(power['joules_per_output_token'])} J per output token;"
             f" {number(power['agents_per_mw'])} agents/MW {power['load']}"
-        )
+        ),
+        *([Text(power["reason"], style="yellow")] if power["reason"] else []),
     ]
 
 
