@@ -14,6 +14,10 @@ from real_parts import ROOT, VLLM_ENVIRONMENT, Engine, free_port, vllm_command, 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+# A test run in the background of a shell inherits an ignored SIGINT and would pass it on to the captures
+# that the tests end with Ctrl-C; a handler of our own is reset to the default in every child.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 
 @pytest.fixture(scope="session")
 def vllm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
