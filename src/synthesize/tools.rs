@@ -111,7 +111,7 @@ pub(crate) fn arguments(author: &mut Author, name: &str, tokens: u32) -> Value {
         }
         "Grep" => {
             let pattern = author.function();
-            json!({"pattern": pattern, "path": format!("/work/{}", author.project())})
+            json!({"pattern": pattern, "path": format!("/repo/{}", author.project())})
         }
         "Write" => json!({"file_path": author.path(), "content": author.code(room.max(12))}),
         "Glob" => json!({"pattern": format!("**/*{}*.py", author.noun())}),

@@ -103,7 +103,7 @@ impl Author {
         let folder = self.pick(&FOLDERS);
         let noun = self.noun();
         let prefix = if folder == "tests" { "test_" } else { "" };
-        format!("/work/{}/{folder}/{prefix}{noun}.py", self.project)
+        format!("/repo/{}/{folder}/{prefix}{noun}.py", self.project)
     }
 
     /// An id of `length` letters and digits.
