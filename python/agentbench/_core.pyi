@@ -444,7 +444,8 @@ class Capacity(Handle):
         Seconds after which a level is ended, whatever it has, in place of the preset's.
     gpus
         GPUs that serve; without it nothing is given per GPU.
-    api, model, api_key, ramp_s, on_error, include_utility, metrics_url, poll_interval_s, argv, settings
+    api, model, api_key, ramp_s, on_error, include_utility, tool_time, human_time, output_length, strict, metrics_url, \
+    poll_interval_s, argv, settings
         As for `Replay`.
     """
 
@@ -471,6 +472,10 @@ class Capacity(Handle):
         ramp_s: float | None = None,
         on_error: str = "stop-trajectory",
         include_utility: bool = False,
+        tool_time: str = "recorded",
+        human_time: str = "none",
+        output_length: str = "recorded",
+        strict: bool = False,
         metrics_url: str | None = ...,
         poll_interval_s: float = 0.1,
         argv: Sequence[str] | None = None,

@@ -10,13 +10,13 @@ use tokio_util::sync::CancellationToken;
 use super::handle::PyHandle;
 use super::lifecycle::{Lifecycle, Started};
 use super::replay::Trace;
-use super::settings::{AUTO, PowerArguments, RecordingArguments, choice, duration};
+use super::sending::SendingArguments;
+use super::settings::{AUTO, PowerArguments, RecordingArguments, duration};
 use super::{errors, json};
 use crate::error::Result;
 use crate::recording::{
     CapacityProgress, CapacityRecording, CapacityRecordingConfig, PRESETS, SearchConfig,
 };
-use crate::replay::{HumanTime, OutputLengthRule, ReplayConfig, ToolTime};
 
 /// The recording while it runs, how far it came afterwards.
 enum Recording {
@@ -66,7 +66,8 @@ impl PyCapacity {
         preset = "quick", min_trajectories = None, min_trajectories_per_agent = None,
         min_requests_per_agent = None, min_steady_s = None, level_time_s = None, gpus = None,
         api = "auto", model = None, api_key = None, ramp_s = None, on_error = "stop-trajectory",
-        include_utility = false, metrics_url = Some(AUTO.to_owned()), poll_interval_s = 0.1,
+        include_utility = false, tool_time = "recorded", human_time = "none",
+        output_length = "recorded", strict = false, metrics_url = Some(AUTO.to_owned()), poll_interval_s = 0.1,
         argv = None, settings = None
     ))]
     #[allow(clippy::too_many_arguments)] // keyword-only on the Python side
@@ -91,26 +92,27 @@ impl PyCapacity {
         ramp_s: Option<f64>,
         on_error: &str,
         include_utility: bool,
+        tool_time: &str,
+        human_time: &str,
+        output_length: &str,
+        strict: bool,
         metrics_url: Option<String>,
         poll_interval_s: f64,
         argv: Option<Vec<String>>,
         settings: Option<Bound<'_, PyAny>>,
     ) -> PyResult<PyClassInitializer<Self>> {
-        let replay = ReplayConfig {
+        let sending = SendingArguments {
             url,
-            api_key,
+            api,
             model,
-            agents: 1,
-            duration: None,
-            trajectories: None,
-            ramp: ramp_s.map(|seconds| duration("ramp_s", seconds)).transpose()?,
-            on_error: choice("on_error", on_error)?,
+            api_key,
+            ramp_s,
+            on_error,
             include_utility,
-            api: choice("api", api)?,
-            tool_time: ToolTime::default(),
-            human_time: HumanTime::default(),
-            output_length: OutputLengthRule::default(),
-            strict: false,
+            tool_time,
+            human_time,
+            output_length,
+            strict,
         };
         let chosen = PRESETS.iter().find(|known| known.name == preset).ok_or_else(|| {
             let known: Vec<&str> = PRESETS.iter().map(|known| known.name).collect();
@@ -147,7 +149,7 @@ impl PyCapacity {
         let config = CapacityRecordingConfig {
             recording: recording.config()?,
             trace: trace.path(),
-            replay,
+            replay: sending.config()?,
             search,
         };
         let out = config.recording.out.clone();

@@ -22,6 +22,7 @@ mod proxy;
 mod replay;
 mod run;
 mod runtime;
+mod sending;
 mod settings;
 mod simulated_engine;
 mod stats;

@@ -11,7 +11,8 @@ use super::handle::PyHandle;
 use super::json;
 use super::lifecycle::{Lifecycle, Started};
 use super::run::PyRun;
-use super::settings::{AUTO, PowerArguments, RecordingArguments, choice, duration, parsed};
+use super::sending::SendingArguments;
+use super::settings::{AUTO, PowerArguments, RecordingArguments, duration};
 use crate::error::Result;
 use crate::recording::{ReplayRecording, ReplayRecordingConfig};
 use crate::replay::{ReplayConfig, ReplayProgress};
@@ -111,21 +112,24 @@ impl PyReplay {
         argv: Option<Vec<String>>,
         settings: Option<Bound<'_, PyAny>>,
     ) -> PyResult<PyClassInitializer<Self>> {
-        let replay = ReplayConfig {
+        let sending = SendingArguments {
             url,
-            api_key,
+            api,
             model,
+            api_key,
+            ramp_s,
+            on_error,
+            include_utility,
+            tool_time,
+            human_time,
+            output_length,
+            strict,
+        };
+        let replay = ReplayConfig {
             agents,
             duration: duration_s.map(|seconds| duration("duration_s", seconds)).transpose()?,
             trajectories,
-            ramp: ramp_s.map(|seconds| duration("ramp_s", seconds)).transpose()?,
-            on_error: choice("on_error", on_error)?,
-            include_utility,
-            api: choice("api", api)?,
-            tool_time: parsed("tool_time", tool_time)?,
-            human_time: parsed("human_time", human_time)?,
-            output_length: parsed("output_length", output_length)?,
-            strict,
+            ..sending.config()?
         };
         let power = PowerArguments { power, gpus, engine_pid, idle_baseline_s, pue };
         let recording =

@@ -83,8 +83,12 @@ def test_the_command_line_prints_the_levels(
     assert "not saturated" in shown
     assert "e2e.max<=100s" in shown
     assert "--gpus" in shown
-    assert command_line([*arguments, "--slo", "errors<=0", "--gpus", "2", "--out", str(tmp_path / "bound")]) == 0
+    bound = ["--gpus", "2", "--tool-time", "none", "--output-length", "5", "--out", str(tmp_path / "bound")]
+    assert command_line([*arguments, "--slo", "errors<=0", *bound]) == 0
     assert "agents per GPU: at least 1\n" in capsys.readouterr().out
+    run = agentbench.Run.open(tmp_path / "bound")
+    assert run.manifest["settings"]["replay"]["tool_time"] == "none"
+    assert set(run.requests().to_polars()["completion_tokens"]) == {5}
     assert command_line([*arguments, "--slo", "e2e.max<0ms", "--out", str(tmp_path / "missed")]) == 1
     shown = capsys.readouterr().out
     assert "0 agents: not even one holds" in shown

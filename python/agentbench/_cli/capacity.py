@@ -10,14 +10,14 @@ import click
 from rich.console import Group
 from rich.text import Text
 
-from agentbench import APIS, PRESETS, SPEEDS, TIERS, Capacity, Run, SimulatedEngine, default_out, sample_trace
+from agentbench import PRESETS, TIERS, Capacity, Run, SimulatedEngine, default_out, sample_trace
 
-from .argv import masked_argv
 from .console import print_error, print_next, print_note, results
 from .figures import count, number
 from .levels import capacity_tables, level_table
 from .live import Status
-from .parameters import DURATION, URL, URL_OR_NONE
+from .parameters import DURATION
+from .sending import sending_options, sending_settings
 
 if TYPE_CHECKING:
     from agentbench._types import CapacityProgress
@@ -50,10 +50,6 @@ Tiers (those of AA-AgentPerf):
 
 @click.command("capacity", help=HELP)
 @click.argument("trace", type=click.Path(path_type=Path), required=False)
-@click.option("--url", type=URL, help="The engine.  [default: the embedded, simulated one]")
-@click.option(
-    "--speed", type=click.Choice(SPEEDS), default=SPEEDS[0], show_default=True, help="Of the embedded engine."
-)
 @click.option("--slo", multiple=True, metavar="COND", help="A condition, like 'ttft.p95<=10s'; may be repeated.")
 @click.option("--tier", type=click.Choice(list(TIERS)), metavar="NAME", help="A published service level; see below.")
 @click.option("--max-agents", type=click.IntRange(min=1), default=256, show_default=True, help="Most agents tried.")
@@ -75,16 +71,7 @@ Tiers (those of AA-AgentPerf):
 @click.option("--level-time", type=DURATION, help="End a level after this time.  [default: the preset's]")
 @click.option("--gpus", type=click.IntRange(min=1), help="GPUs that serve; without it nothing is given per GPU.")
 @click.option("--out", type=click.Path(path_type=Path), help="The run directory.  [default: results/capacity-TIME]")
-@click.option("--api", type=click.Choice(APIS), default=APIS[0], show_default=True, help="The API to send to.")
-@click.option("--model", help="The model to ask for.  [default: the one that the engine serves]")
-@click.option(
-    "--api-key", envvar="AGENTBENCH_API_KEY", show_envvar=True, help="Sent to the engine, never written down."
-)
-@click.option("--ramp", type=DURATION, help="Spread the agents' starts over this time.  [default: 50ms an agent]")
-@click.option("--continue-on-error", is_flag=True, help="Go on with a session after a failed request.")
-@click.option("--include-utility", is_flag=True, help="Send titles, summaries and quota checks too.")
-@click.option("--metrics-url", type=URL_OR_NONE, help="The engine's metrics page.  [default: --url with /metrics]")
-@click.option("--poll-interval", type=DURATION, default="100ms", show_default=True, help="Between two polls of it.")
+@sending_options
 def command(
     trace: Path | None,
     url: str | None,
@@ -92,24 +79,10 @@ def command(
     out: Path | None,
     min_steady: float | None,
     level_time: float | None,
-    ramp: float | None,
-    poll_interval: float,
-    metrics_url: str | None,
-    *,
-    continue_on_error: bool,
     **settings: Any,
 ) -> int:
     """Search the most agents that hold a service level."""
-    settings |= {
-        "min_steady_s": min_steady,
-        "level_time_s": level_time,
-        "ramp_s": ramp,
-        "poll_interval_s": poll_interval,
-        "on_error": "continue" if continue_on_error else "stop-trajectory",
-        "argv": masked_argv(),
-    }
-    if metrics_url is not None:
-        settings["metrics_url"] = None if metrics_url == "none" else metrics_url
+    settings |= sending_settings(settings) | {"min_steady_s": min_steady, "level_time_s": level_time}
     if not settings["slo"] and settings["tier"] is None:
         message = "a capacity search needs a service level: --slo 'ttft.p95<=10s' or --tier NAME"
         raise click.UsageError(message)

@@ -12,14 +12,14 @@ from rich.console import Group
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from agentbench import APIS, SPEEDS, Replay, Run, SimulatedEngine, default_out, sample_trace
+from agentbench import Replay, Run, SimulatedEngine, default_out, sample_trace
 
-from .argv import masked_argv
 from .console import print_error, print_next, print_note, results
 from .figures import count, number
 from .live import Status
-from .parameters import DURATION, URL, URL_OR_NONE
+from .parameters import DURATION
 from .power import power_options, power_settings
+from .sending import sending_options, sending_settings
 from .summary import summary_tables
 
 if TYPE_CHECKING:
@@ -42,46 +42,11 @@ class Wanted:
 
 @click.command("replay")
 @click.argument("trace", type=click.Path(path_type=Path), required=False)
-@click.option("--url", type=URL, help="The engine.  [default: the embedded, simulated one]")
-@click.option(
-    "--speed", type=click.Choice(SPEEDS), default=SPEEDS[0], show_default=True, help="Of the embedded engine."
-)
 @click.option("--agents", type=click.IntRange(min=1), default=4, show_default=True, help="Agents at work at once.")
 @click.option("--duration", type=DURATION, help="Start nothing more after this time, like 60s or 5m.")
 @click.option("--trajectories", type=click.IntRange(min=1), help="Sessions to play.  [default: each once]")
 @click.option("--out", type=click.Path(path_type=Path), help="The run directory.  [default: results/replay-TIME]")
-@click.option("--api", type=click.Choice(APIS), default=APIS[0], show_default=True, help="The API to send to.")
-@click.option("--model", help="The model to ask for.  [default: the one that the engine serves]")
-@click.option(
-    "--api-key", envvar="AGENTBENCH_API_KEY", show_envvar=True, help="Sent to the engine, never written down."
-)
-@click.option("--ramp", type=DURATION, help="Spread the agents' starts over this time.  [default: 50ms an agent]")
-@click.option("--continue-on-error", is_flag=True, help="Go on with a session after a failed request.")
-@click.option("--include-utility", is_flag=True, help="Send titles, summaries and quota checks too.")
-@click.option(
-    "--tool-time",
-    default="recorded",
-    show_default=True,
-    metavar="recorded|none|TIME|scale:X|cap:TIME",
-    help="Waits for tools.",
-)
-@click.option(
-    "--human-time",
-    default="none",
-    show_default=True,
-    metavar="none|recorded|cap:TIME",
-    help="Waits before a turn that brings a user's text and no tool result.",
-)
-@click.option(
-    "--output-length",
-    default="recorded",
-    show_default=True,
-    metavar="recorded|natural|N",
-    help="Tokens to pin outputs to.",
-)
-@click.option("--strict", is_flag=True, help="Refuse an engine that does not pin output lengths.  [default: off]")
-@click.option("--metrics-url", type=URL_OR_NONE, help="The engine's metrics page.  [default: --url with /metrics]")
-@click.option("--poll-interval", type=DURATION, default="100ms", show_default=True, help="Between two polls of it.")
+@sending_options
 @power_options
 def command(
     trace: Path | None,
@@ -89,11 +54,6 @@ def command(
     speed: str,
     out: Path | None,
     duration: float | None,
-    ramp: float | None,
-    poll_interval: float,
-    metrics_url: str | None,
-    *,
-    continue_on_error: bool,
     **settings: Any,
 ) -> int:
     """Send a recording again, by N agents, each of which works through one session after another.
@@ -103,16 +63,7 @@ def command(
 
     Exits with 1 when a request failed, with 130 when interrupted; the run directory is written all the same.
     """
-    settings |= power_settings(settings)
-    settings |= {
-        "duration_s": duration,
-        "ramp_s": ramp,
-        "poll_interval_s": poll_interval,
-        "on_error": "continue" if continue_on_error else "stop-trajectory",
-        "argv": masked_argv(),
-    }
-    if metrics_url is not None:
-        settings["metrics_url"] = None if metrics_url == "none" else metrics_url
+    settings |= power_settings(settings) | sending_settings(settings) | {"duration_s": duration}
     return _replay(Wanted(trace, url, speed, out or default_out("replay"), settings))
 
 

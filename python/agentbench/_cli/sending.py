@@ -1,0 +1,84 @@
+"""The options of verbs that send a recording's requests to an engine: ``replay`` and ``capacity``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from agentbench import APIS, SPEEDS
+
+from .argv import masked_argv
+from .parameters import DURATION, URL, URL_OR_NONE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def sending_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add them to a command; `sending_settings` makes them arguments of the handles."""
+    options = (
+        click.option("--url", type=URL, help="The engine.  [default: the embedded, simulated one]"),
+        click.option(
+            "--speed", type=click.Choice(SPEEDS), default=SPEEDS[0], show_default=True, help="Of the embedded engine."
+        ),
+        click.option("--api", type=click.Choice(APIS), default=APIS[0], show_default=True, help="The API to send to."),
+        click.option("--model", help="The model to ask for.  [default: the one that the engine serves]"),
+        click.option(
+            "--api-key", envvar="AGENTBENCH_API_KEY", show_envvar=True, help="Sent to the engine, never written down."
+        ),
+        click.option(
+            "--ramp", type=DURATION, help="Spread the agents' starts over this time.  [default: 50ms an agent]"
+        ),
+        click.option("--continue-on-error", is_flag=True, help="Go on with a session after a failed request."),
+        click.option("--include-utility", is_flag=True, help="Send titles, summaries and quota checks too."),
+        click.option(
+            "--tool-time",
+            default="recorded",
+            show_default=True,
+            metavar="recorded|none|TIME|scale:X|cap:TIME",
+            help="Waits for tools.",
+        ),
+        click.option(
+            "--human-time",
+            default="none",
+            show_default=True,
+            metavar="none|recorded|cap:TIME",
+            help="Waits before a turn that brings a user's text and no tool result.",
+        ),
+        click.option(
+            "--output-length",
+            default="recorded",
+            show_default=True,
+            metavar="recorded|natural|N",
+            help="Tokens to pin outputs to.",
+        ),
+        click.option(
+            "--strict", is_flag=True, help="Refuse an engine that does not pin output lengths.  [default: off]"
+        ),
+        click.option(
+            "--metrics-url", type=URL_OR_NONE, help="The engine's metrics page.  [default: --url with /metrics]"
+        ),
+        click.option(
+            "--poll-interval", type=DURATION, default="100ms", show_default=True, help="Between two polls of it."
+        ),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def sending_settings(options: dict[str, Any]) -> dict[str, Any]:
+    """Take the options out of what a command got, as keyword arguments of a handle; not ``url`` and ``speed``."""
+    settings = {
+        "ramp_s": options.pop("ramp"),
+        "poll_interval_s": options.pop("poll_interval"),
+        "on_error": "continue" if options.pop("continue_on_error") else "stop-trajectory",
+        "argv": masked_argv(),
+    }
+    for name in ("api", "model", "api_key", "include_utility", "tool_time", "human_time", "output_length", "strict"):
+        settings[name] = options.pop(name)
+    metrics_url = options.pop("metrics_url")
+    if metrics_url is not None:
+        settings["metrics_url"] = None if metrics_url == "none" else metrics_url
+    return settings
