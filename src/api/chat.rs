@@ -18,7 +18,7 @@ struct Completion<'a> {
     model: WireText<'a>,
     #[serde(borrow)]
     choices: Option<Vec<Choice<'a>>>,
-    usage: Option<ChatUsage>,
+    usage: Option<OpenAiUsage>,
     #[serde(borrow)]
     error: Option<&'a RawValue>,
     #[serde(borrow)]
@@ -74,9 +74,10 @@ struct FunctionDelta<'a> {
     arguments: WireText<'a>,
 }
 
+/// Counts as Chat Completions and Completions tell them.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct ChatUsage {
+pub(super) struct OpenAiUsage {
     prompt_tokens: Option<u64>,
     completion_tokens: Option<u64>,
     prompt_tokens_details: Option<PromptDetails>,
@@ -95,12 +96,12 @@ struct CompletionDetails {
     reasoning_tokens: Option<u64>,
 }
 
-impl ChatUsage {
-    fn tells_anything(&self) -> bool {
+impl OpenAiUsage {
+    pub(super) fn tells_anything(&self) -> bool {
         self.prompt_tokens.is_some() || self.completion_tokens.is_some()
     }
 
-    fn neutral(&self) -> Usage {
+    pub(super) fn neutral(&self) -> Usage {
         Usage {
             prompt_tokens: self.prompt_tokens,
             completion_tokens: self.completion_tokens,

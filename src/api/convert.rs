@@ -1,4 +1,8 @@
-//! A request of one API as a request of the other, and errors in an API's own form.
+//! A request of one API as a request of another, and errors in an API's own form.
+//!
+//! Messages and Chat tell the same conversation and are told in each other's form. A raw prompt of
+//! Completions has no roles to tell, and what a chat template makes of a conversation only the engine
+//! knows: there is no conversion from or to it here.
 //!
 //! What both APIs can say is carried over: system prompt, messages, tools, calls and results, images,
 //! reasoning, sampling and length limits. What only one can say is left out: `cache_control`,
@@ -15,15 +19,28 @@ use super::Api;
 /// Sampling members that both APIs spell alike.
 const SHARED_MEMBERS: [&str; 5] = ["model", "stream", "temperature", "top_p", "top_k"];
 
-/// A request of API `from` as a request of API `to`; the same request where these are one.
+/// A request of API `from` as a request of API `to`: the same request where these are one, none where
+/// there is no such conversion.
 ///
 /// Equal parts of two requests become equal parts of the results, so that prefixes shared by the turns
 /// of a conversation stay shared.
-pub fn convert_request(body: &Value, from: Api, to: Api) -> Value {
+pub fn convert_request(body: &Value, from: Api, to: Api) -> Option<Value> {
     match (from, to) {
-        (Api::Messages, Api::Chat) => to_chat::request(body),
-        (Api::Chat, Api::Messages) => to_messages::request(body),
-        (Api::Messages, Api::Messages) | (Api::Chat, Api::Chat) => body.clone(),
+        (Api::Messages, Api::Chat) => Some(to_chat::request(body)),
+        (Api::Chat, Api::Messages) => Some(to_messages::request(body)),
+        (Api::Messages, Api::Messages)
+        | (Api::Chat, Api::Chat)
+        | (Api::Completions, Api::Completions) => Some(body.clone()),
+        (Api::Completions, _) | (_, Api::Completions) => None,
+    }
+}
+
+/// The APIs in which a request recorded in `api` can be sent, itself first, then by likeness.
+pub fn sendable_as(api: Api) -> &'static [Api] {
+    match api {
+        Api::Messages => &[Api::Messages, Api::Chat],
+        Api::Chat => &[Api::Chat, Api::Messages],
+        Api::Completions => &[Api::Completions],
     }
 }
 
@@ -42,7 +59,7 @@ pub fn error_body(api: Api, status: u16, message: &str) -> String {
     };
     let body = match api {
         Api::Messages => json!({"type": "error", "error": {"type": kind, "message": message}}),
-        Api::Chat => {
+        Api::Chat | Api::Completions => {
             json!({"error": {"message": message, "type": kind, "param": null, "code": status}})
         }
     };

@@ -19,7 +19,8 @@ const SIDE_CALL_PROMPTS: [&str; 5] = [
 ];
 
 /// The agent's session id. Messages: `metadata.user_id`, which is either JSON text with a `session_id`
-/// or the older `user_<hash>_account_<id>_session_<uuid>`. Chat bodies carry none.
+/// or the older `user_<hash>_account_<id>_session_<uuid>`. Bodies of the other APIs
+/// carry none.
 pub(super) fn session_hint(api: Api, metadata: Option<&Value>) -> Option<String> {
     if api != Api::Messages {
         return None;
@@ -80,7 +81,7 @@ pub(super) fn tool_results(api: Api, role: &str, message: &Map<String, Value>) -
                 is_error: None,
             }]
         }
-        Api::Chat => Vec::new(),
+        Api::Chat | Api::Completions => Vec::new(),
         Api::Messages => {
             let blocks = content.and_then(Value::as_array).into_iter().flatten();
             let is_result =

@@ -5,6 +5,7 @@
 //! `capture::lineage`'s to say; how bytes move is `http`'s.
 
 mod chat;
+mod completions;
 pub mod convert;
 mod edit;
 mod hints;
@@ -34,14 +35,20 @@ pub enum Api {
     Messages,
     /// `OpenAI` Chat Completions, `/v1/chat/completions`.
     Chat,
+    /// `OpenAI` Completions, `/v1/completions`.
+    Completions,
 }
 
 impl Api {
+    /// All of them, in the order in which people are told of them.
+    pub const ALL: [Self; 3] = [Self::Messages, Self::Chat, Self::Completions];
+
     /// The name in tables and settings.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Messages => "messages",
             Self::Chat => "chat",
+            Self::Completions => "completions",
         }
     }
 
@@ -50,15 +57,21 @@ impl Api {
         match self {
             Self::Messages => "/v1/messages",
             Self::Chat => "/v1/chat/completions",
+            Self::Completions => "/v1/completions",
         }
     }
 
     /// The API that a name in a table stands for.
     pub fn from_name(name: &str) -> Option<Self> {
-        match name {
-            "messages" => Some(Self::Messages),
-            "chat" => Some(Self::Chat),
-            _ => None,
+        Self::ALL.into_iter().find(|api| api.as_str() == name)
+    }
+
+    /// What stands between the units of a prompt in its text: a line break, or nothing between the pieces
+    /// of a raw prompt.
+    pub fn unit_separator(self) -> &'static str {
+        match self {
+            Self::Messages | Self::Chat => "\n",
+            Self::Completions => "",
         }
     }
 
@@ -71,6 +84,8 @@ impl Api {
             Some(Self::Messages)
         } else if path.ends_with("/chat/completions") {
             Some(Self::Chat)
+        } else if path.ends_with("/completions") {
+            Some(Self::Completions)
         } else {
             None
         }
@@ -87,6 +102,8 @@ pub enum UnitKind {
     Tool,
     /// One message.
     Message,
+    /// A piece of a prompt that is no conversation: the pieces, one after another, are the JSON value.
+    Prompt,
     /// A whole body that could not be parsed.
     Raw,
 }
@@ -98,6 +115,7 @@ impl UnitKind {
             Self::System => "system",
             Self::Tool => "tool",
             Self::Message => "message",
+            Self::Prompt => "prompt",
             Self::Raw => "raw",
         }
     }
@@ -134,7 +152,7 @@ pub struct Block {
     pub ephemeral: bool,
 }
 
-/// One part of a prompt: a system block, a tool definition or a message.
+/// One part of a prompt: a system block, a tool definition, a message, or a piece of a raw prompt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unit {
     /// What it is.
@@ -169,9 +187,9 @@ pub struct ParsedRequest {
     pub model: Option<String>,
     /// Whether a stream was asked for.
     pub stream: bool,
-    /// Top-level fields other than system, tools and messages, as a JSON object.
+    /// Top-level fields that are no part of the prompt, as a JSON object.
     pub params: String,
-    /// Prompt order: system, tools, messages.
+    /// Prompt order: system, tools, messages; of a raw prompt its pieces.
     pub units: Vec<Unit>,
     /// The body with its units cut out.
     pub template: String,
@@ -250,5 +268,31 @@ impl Reply {
             })
             .collect();
         parts.join("\n")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_name_their_api() {
+        for (path, api) in [
+            ("/v1/messages", Some(Api::Messages)),
+            ("/messages/", Some(Api::Messages)),
+            ("/v1/messages/count_tokens", None),
+            ("/base/v1/chat/completions", Some(Api::Chat)),
+            ("/v1/completions", Some(Api::Completions)),
+            ("/completions", Some(Api::Completions)),
+            ("/v1/embeddings", None),
+            ("/", None),
+        ] {
+            assert_eq!(Api::from_path(path), api, "{path}");
+        }
+        for api in Api::ALL {
+            assert_eq!(Api::from_path(api.path()), Some(api));
+            assert_eq!(Api::from_name(api.as_str()), Some(api));
+        }
+        assert_eq!(Api::from_name("Chat"), None);
     }
 }

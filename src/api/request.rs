@@ -3,6 +3,9 @@
 //! Every JSON body of the API's form is read so that `rebuild_body` gives its exact bytes back; what
 //! has another form is refused here and kept whole by [`raw_request`]. The template's own form is
 //! `template`'s, the comparison of units across turns is `normal_form`'s.
+//!
+//! A raw prompt (Completions) is cut into pieces of even length, so that a prompt that grows from turn
+//! to turn shares all its whole pieces with the one before and is not stored again and again.
 
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
@@ -12,6 +15,9 @@ use super::template::{self, Place};
 use super::{
     Api, Block, ContentHash, ParsedRequest, ToolResult, Unit, UnitKind, hints, normal_form,
 };
+
+/// Length of a piece of a raw prompt, up to the end of the character at that place.
+const PIECE_BYTES: usize = 1024;
 
 /// Why a body could not be read as a request of its API.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -57,6 +63,9 @@ fn read_request(api: Api, body: &[u8]) -> Result<ParsedRequest, String> {
     for span in &parts.messages {
         reader.add_message(span.clone())?;
     }
+    for span in pieces(text, &parts.prompt) {
+        reader.add_piece(span);
+    }
     let params: Map<String, Value> = serde_json::from_str(&parts.params).unwrap_or_default();
     let n_tools = parts.tools.len() as u32;
     Ok(ParsedRequest {
@@ -81,6 +90,8 @@ struct Parts {
     system: Vec<Span>,
     tools: Vec<Span>,
     messages: Vec<Span>,
+    /// The value of a raw prompt; empty where there is none.
+    prompt: Span,
     /// The other members, as sent, as one object.
     params: String,
 }
@@ -91,31 +102,76 @@ impl Parts {
         let mut seen: Vec<String> = Vec::new();
         for member in members {
             let name = member.name(text).unwrap_or_default();
-            let spans = match (name.as_ref(), api) {
-                ("system", Api::Messages) => system_spans(text, member)?,
-                ("tools" | "messages", _) => list_spans(text, member, &name)?,
-                _ => {
-                    parts.params.push(if parts.params.is_empty() { '{' } else { ',' });
-                    parts.params.push_str(&text[member.key.clone()]);
-                    parts.params.push(':');
-                    parts.params.push_str(&text[member.value.clone()]);
-                    continue;
-                }
+            let Some(part) = Part::of(api, &name) else {
+                parts.params.push(if parts.params.is_empty() { '{' } else { ',' });
+                parts.params.push_str(&text[member.key.clone()]);
+                parts.params.push(':');
+                parts.params.push_str(&text[member.value.clone()]);
+                continue;
             };
             if seen.iter().any(|earlier| *earlier == name) {
                 return Err(format!("two members `{name}`"));
             }
-            match name.as_ref() {
-                "system" => parts.system = spans,
-                "tools" => parts.tools = spans,
-                _ => parts.messages = spans,
+            match part {
+                Part::System => parts.system = system_spans(text, member)?,
+                Part::Tools => parts.tools = list_spans(text, member, &name)?,
+                Part::Messages => parts.messages = list_spans(text, member, &name)?,
+                Part::Prompt => parts.prompt = prompt_span(text, member)?,
             }
             seen.push(name.into_owned());
         }
         parts.params.push_str(if parts.params.is_empty() { "{}" } else { "}" });
-        let has_messages = seen.iter().any(|name| name == "messages");
-        has_messages.then_some(parts).ok_or_else(|| "no member `messages`".to_owned())
+        let needed = match api {
+            Api::Messages | Api::Chat => "messages",
+            Api::Completions => "prompt",
+        };
+        let has_it = seen.iter().any(|name| name == needed);
+        has_it.then_some(parts).ok_or_else(|| format!("no member `{needed}`"))
     }
+}
+
+/// A top-level member that is part of the prompt.
+#[derive(Debug, Clone, Copy)]
+enum Part {
+    System,
+    Tools,
+    Messages,
+    Prompt,
+}
+
+impl Part {
+    fn of(api: Api, name: &str) -> Option<Self> {
+        match (api, name) {
+            (Api::Messages, "system") => Some(Self::System),
+            (Api::Messages | Api::Chat, "tools") => Some(Self::Tools),
+            (Api::Messages | Api::Chat, "messages") => Some(Self::Messages),
+            (Api::Completions, "prompt") => Some(Self::Prompt),
+            _ => None,
+        }
+    }
+}
+
+/// A text, token ids, or a list of either.
+fn prompt_span(text: &str, member: &Member) -> Result<Span, String> {
+    match text[member.value.clone()].as_bytes().first() {
+        Some(b'"' | b'[') => Ok(member.value.clone()),
+        _ => Err("`prompt` is neither a text nor a list".to_owned()),
+    }
+}
+
+/// Cuts a span into pieces. Where the cuts fall depends on the bytes before them alone.
+fn pieces(text: &str, span: &Span) -> Vec<Span> {
+    let mut pieces = Vec::new();
+    let mut start = span.start;
+    while start < span.end {
+        let mut end = (start + PIECE_BYTES).min(span.end);
+        while !text.is_char_boundary(end) {
+            end += 1;
+        }
+        pieces.push(start..end);
+        start = end;
+    }
+    pieces
 }
 
 fn system_spans(text: &str, member: &Member) -> Result<Vec<Span>, String> {
@@ -191,6 +247,13 @@ impl<'a> UnitReader<'a> {
         let role = role.to_owned();
         self.push(UnitKind::Message, role, text, blocks);
         Ok(())
+    }
+
+    /// A piece is no JSON by itself; its bytes stay as they are.
+    fn add_piece(&mut self, span: Span) {
+        let text = self.body[span.clone()].to_owned();
+        self.places.push(Place { span, cuts: Vec::new() });
+        self.push(UnitKind::Prompt, String::new(), text, None);
     }
 
     /// Cuts a unit out of the body: its text and, where it is not nested too deep, its value.

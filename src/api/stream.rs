@@ -1,13 +1,13 @@
-//! A response body into a reply: streamed or whole, of either API.
+//! A response body into a reply: streamed or whole, of every API.
 //!
-//! What an event means is for `messages` and `chat` to say; here events become what every reader of a
+//! What an event means is for each API's module to say; here events become what every reader of a
 //! stream wants to know: did output come, is it done, what is the reply so far.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::wire_text::WireText;
-use super::{Api, Reply, ReplyBlock, chat, messages};
+use super::{Api, Reply, ReplyBlock, chat, completions, messages};
 use crate::http::sse::{SseDecoder, SseEvent};
 
 /// Longest text of an error object that is kept, in characters.
@@ -37,6 +37,7 @@ pub struct ReplyDecoder {
 enum ApiStream {
     Messages(messages::MessagesStream),
     Chat(chat::ChatStream),
+    Completions,
 }
 
 impl ApiStream {
@@ -49,6 +50,7 @@ impl ApiStream {
         match self {
             Self::Messages(stream) => stream.take_event(event.data, reply, fed),
             Self::Chat(stream) => stream.take_event(event.data, reply, fed),
+            Self::Completions => completions::take_event(event.data, reply, fed),
         }
         if event.event == "error" && reply.error.is_none() {
             reply.error = Some(error_text(event.data));
@@ -62,6 +64,7 @@ impl ReplyDecoder {
         let api = match api {
             Api::Messages => ApiStream::Messages(messages::MessagesStream::default()),
             Api::Chat => ApiStream::Chat(chat::ChatStream::default()),
+            Api::Completions => ApiStream::Completions,
         };
         Self { sse: SseDecoder::new(), api, reply: Reply::default() }
     }
@@ -97,6 +100,7 @@ pub fn parse_reply(api: Api, body: &[u8]) -> Reply {
     let mut reply = match api {
         Api::Messages => messages::read_body(&text),
         Api::Chat => chat::read_body(&text),
+        Api::Completions => completions::read_body(&text),
     };
     reply.complete = true;
     if reply.error.is_none() {

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Units are named by their index in prompt order. A run of consecutive units with the same separator
-//! (a comma and white space; `,` where none is given) is one placeholder, so that a prompt of hundreds
+//! (a comma and white space, or nothing; `,` where none is given) is one placeholder, so that a prompt of hundreds
 //! of messages costs some bytes. Each cut says what was taken out of a unit at which byte of its text.
 //! `\x01base64:0\x03` stands for a body that is not text.
 
@@ -171,7 +171,7 @@ fn run_length<'a>(body: &'a str, places: &[Place<'_>], order: &[usize]) -> (usiz
     for pair in order.windows(2) {
         let gap = &body[places[pair[0]].span.end..places[pair[1]].span.start];
         let fits = separator.is_none_or(|known| known == gap);
-        if pair[1] != pair[0] + 1 || gap.trim() != "," || !fits {
+        if pair[1] != pair[0] + 1 || !matches!(gap.trim(), "," | "") || !fits {
             break;
         }
         separator = Some(gap);
@@ -285,11 +285,12 @@ mod tests {
     #[test]
     fn runs_of_units_are_one_placeholder() {
         let place = |span: Span| Place { span, cuts: Vec::new() };
-        let cases: [(&str, &[Span], &str); 4] = [
+        let cases: [(&str, &[Span], &str); 5] = [
             ("[1,2,3]", &[1..2, 3..4, 5..6], "[\u{1}0-2\u{3}]"),
             ("[1, 2, 3]", &[1..2, 4..5, 7..8], "[\u{1}0-2\u{4}, \u{3}]"),
             ("[1, 2,3]", &[1..2, 4..5, 6..7], "[\u{1}0-1\u{4}, \u{3},\u{1}2\u{3}]"),
             ("[1,2],[3]", &[7..8, 1..2, 3..4], "[\u{1}1-2\u{3}],[\u{1}0\u{3}]"),
+            ("{\"abcd\"}", &[1..4, 4..6, 6..7], "{\u{1}0-2\u{4}\u{3}}"),
         ];
         for (body, spans, expected) in cases {
             let places: Vec<_> = spans.iter().cloned().map(place).collect();

@@ -13,6 +13,8 @@
 //!   agents at the same task are two conversations.
 //! - The same body again after an attempt that failed is the same turn again: turn number, wait and
 //!   shared run are those of the first attempt.
+//! - A raw prompt (Completions) has no system and no user to be known by: it continues a thread whose
+//!   whole last prompt it begins with.
 //! - A compacted conversation begins with another first user unit and therefore opens a thread in its
 //!   session; it becomes the session's main thread. A rewound one shares its beginning and goes on.
 //!

@@ -212,7 +212,7 @@ impl Observer {
             api: exchange.api.as_str().to_owned(),
             agent: hints.agent.clone(),
             kind: place.kind,
-            isl_new_text: new_texts.join("\n"),
+            isl_new_text: new_texts.join(exchange.api.unit_separator()),
             unit_hashes: parsed.units.iter().map(|unit| unit.hash.hex()).collect(),
             model: parsed.model,
             stream: parsed.stream,

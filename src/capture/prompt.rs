@@ -1,6 +1,8 @@
 //! A prompt as lineage compares it: hashes of its blocks in order, and where each unit ends.
 //!
-//! Pure. Keeps no text. Ephemeral blocks are left out, so that a reminder which moves breaks no run.
+//! Pure. Keeps no text but the last piece of a raw prompt, which ends anywhere: only by its text can be
+//! told whether a later prompt goes on from there. Ephemeral blocks are left out, so that a reminder
+//! which moves breaks no run.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -19,6 +21,8 @@ pub(super) struct Prompt {
     root_len: usize,
     /// The same for every prompt of one thread: system and the first block of the user.
     root_key: u128,
+    /// Of a raw prompt: its last piece, less the marks that close the JSON value.
+    tail: Option<Box<str>>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -56,7 +60,37 @@ impl Prompt {
         if first_user.is_none() {
             prompt.root_key = fold(prompt.conversation());
         }
+        if let Some(last) = units.last().filter(|unit| unit.kind == UnitKind::Prompt) {
+            let ends_value = |c: char| matches!(c, '"' | ']') || c.is_ascii_whitespace();
+            prompt.tail = Some(last.text.trim_end_matches(ends_value).into());
+            // A raw prompt has no system and no user to be known by: all of it must come again.
+            (prompt.root_key, prompt.root_len) = (RAW_ROOT, 0);
+        }
         prompt
+    }
+
+    /// Whether a raw prompt goes on from an earlier one, all of which it then begins with. Of other
+    /// prompts this says nothing.
+    pub(super) fn goes_on_from(&self, units: &[Unit], earlier: &Self) -> bool {
+        let Some(tail) = &earlier.tail else { return self.tail.is_none() };
+        let whole = earlier.units.len() - 1;
+        if whole == 0 && tail.len() <= 1 {
+            return false; // an empty prompt is no beginning
+        }
+        let Some(more) = units.get(whole).and_then(|unit| unit.text.strip_prefix(&**tail)) else {
+            return false;
+        };
+        // In a list of token ids, 12 does not go on from 1.
+        let is_list = units.first().is_some_and(|unit| unit.text.starts_with('['));
+        let is_digit = |c: Option<char>| c.is_some_and(|c| c.is_ascii_digit());
+        let cuts_number =
+            is_list && is_digit(tail.chars().next_back()) && is_digit(more.chars().next());
+        !cuts_number && self.shared_run(earlier) >= whole
+    }
+
+    /// Whether it is a raw prompt, without roles.
+    pub(super) fn is_raw(&self) -> bool {
+        self.tail.is_some()
     }
 
     /// Blocks of system and messages: what a thread is told by.
@@ -126,6 +160,9 @@ impl Prompt {
         self.units.iter().map(|unit| unit.text).collect()
     }
 }
+
+/// The root of every raw prompt.
+const RAW_ROOT: u128 = 1;
 
 fn is_user(unit: &Unit) -> bool {
     unit.kind == UnitKind::Message && unit.role == "user"

@@ -34,8 +34,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 #[derive(Debug, Clone)]
 pub struct Client {
     http: reqwest::Client,
-    messages_url: Url,
-    chat_url: Url,
+    base: Url,
     clock: Clock,
 }
 
@@ -60,13 +59,11 @@ impl Client {
     /// A client of the engine at `base_url` (with or without `/v1`).
     pub fn new(base_url: &str, api_key: Option<&str>, clock: Clock) -> Result<Self> {
         let base = base_url.trim().trim_end_matches('/').trim_end_matches("/v1");
-        let url = |api: Api| {
-            Url::parse(&format!("{base}{}", api.path())).map_err(|error| {
-                Error::config(format!(
-                    "not an engine's address: {error}; give one such as http://127.0.0.1:8000"
-                ))
-            })
-        };
+        let base = Url::parse(base).map_err(|error| {
+            Error::config(format!(
+                "not an engine's address: {error}; give one such as http://127.0.0.1:8000"
+            ))
+        })?;
         // The TLS backend is compiled in without a default; an earlier installation is as good.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let http = reqwest::Client::builder()
@@ -81,18 +78,20 @@ impl Client {
             .default_headers(headers(api_key)?)
             .build()
             .map_err(|error| Error::Internal(format!("no HTTP client: {}", describe(&error))))?;
-        Ok(Self { http, messages_url: url(Api::Messages)?, chat_url: url(Api::Chat)?, clock })
+        Ok(Self { http, base, clock })
+    }
+
+    fn url(&self, api: Api) -> Url {
+        let mut url = self.base.clone();
+        url.set_path(&format!("{}{}", self.base.path().trim_end_matches('/'), api.path()));
+        url
     }
 
     /// Sends a request and reads its answer to the end, or until `abort` is cancelled.
     pub async fn send(&self, api: Api, body: Bytes, abort: &CancellationToken) -> Exchange {
-        let url = match api {
-            Api::Messages => &self.messages_url,
-            Api::Chat => &self.chat_url,
-        };
         let mut exchange = Exchange::default();
         let mut reader = ResponseReader::new(api);
-        let request = self.http.post(url.clone()).body(body);
+        let request = self.http.post(self.url(api)).body(body);
         exchange.sent_ns = self.clock.now_ns();
         let conversation = async {
             let response = request.send().await.map_err(|error| failed_send(&error))?;
@@ -109,18 +108,24 @@ impl Client {
         exchange
     }
 
-    /// Whether the chat API tells the running count of output tokens in each chunk when it is asked
-    /// to: asks for two tokens, once.
-    pub async fn takes_continuous_usage(&self, model: &str) -> bool {
-        let body = serde_json::json!({
+    /// Whether the engine tells the running count of output tokens in each chunk when it is asked to:
+    /// asks for two tokens, once. Only Chat and Completions have a word for that.
+    pub async fn takes_continuous_usage(&self, api: Api, model: &str) -> bool {
+        let mut body = serde_json::json!({
             "model": model,
-            "messages": [{"role": "user", "content": "Hi"}],
             "max_tokens": 2,
             "stream": true,
             "stream_options": {"include_usage": true, "continuous_usage_stats": true},
         });
+        match api {
+            Api::Messages => return false,
+            Api::Chat => {
+                body["messages"] = serde_json::json!([{"role": "user", "content": "Hi"}]);
+            }
+            Api::Completions => body["prompt"] = "Hi".into(),
+        }
         let never = CancellationToken::new();
-        let exchange = self.send(Api::Chat, body.to_string().into(), &never).await;
+        let exchange = self.send(api, body.to_string().into(), &never).await;
         exchange.failure.is_none() && !exchange.received.chunk_tokens.is_empty()
     }
 

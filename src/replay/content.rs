@@ -23,8 +23,8 @@ pub(super) struct Contents {
     plan: Arc<Plan>,
     model: String,
     routes: Vec<Route>,
-    /// The engine tells the tokens of each chunk when asked to.
-    continuous_usage: bool,
+    /// APIs in which the engine tells the tokens of each chunk when asked to.
+    continuous_usage: Vec<Api>,
 }
 
 /// A body and where it goes.
@@ -40,7 +40,7 @@ impl Contents {
         plan: Arc<Plan>,
         model: String,
         routes: Vec<Route>,
-        continuous_usage: bool,
+        continuous_usage: Vec<Api>,
     ) -> Self {
         Self { run, plan, model, routes, continuous_usage }
     }
@@ -69,12 +69,18 @@ impl Contents {
         } else {
             let recorded: Value =
                 serde_json::from_slice(&recorded).map_err(|error| format!("not JSON: {error}"))?;
-            convert::convert_request(&recorded, request.api, api).to_string().into_bytes()
+            let converted =
+                convert::convert_request(&recorded, request.api, api).ok_or_else(|| {
+                    let (from, to) = (request.api.as_str(), api.as_str());
+                    format!("a request recorded in {from} cannot be sent as {to}")
+                })?;
+            converted.to_string().into_bytes()
         };
         let forcing =
             self.route(request).map_or(LengthForcing::Unknown, |route| route.output_length);
         let target = request.target_output_tokens;
-        let edits = edits(api, &self.model, target, forcing, self.continuous_usage);
+        let continuous_usage = self.continuous_usage.contains(&api);
+        let edits = edits(api, &self.model, target, forcing, continuous_usage);
         Ok(Content { api, body: edit_top_level(&body, &edits)?.into() })
     }
 }
@@ -88,7 +94,7 @@ fn edits(
     continuous_usage: bool,
 ) -> Vec<(&'static str, Option<Value>)> {
     let mut edits = vec![("model", Some(json!(model))), ("stream", Some(json!(true)))];
-    if api == Api::Chat {
+    if matches!(api, Api::Chat | Api::Completions) {
         let mut options = json!({"include_usage": true});
         if continuous_usage {
             options["continuous_usage_stats"] = json!(true);

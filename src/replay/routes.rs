@@ -3,10 +3,11 @@
 //! The engine is asked before the run what it offers and whether it pins output lengths there; the
 //! decision itself is pure.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::settings::{ApiChoice, ApiRoute, LengthForcing};
 use crate::api::Api;
+use crate::api::convert::sendable_as;
 use crate::engine::control::{self, Control};
 use crate::error::{Error, Result};
 
@@ -52,21 +53,8 @@ impl Route {
     }
 }
 
-/// What an engine does with one API; none where it does not offer it.
-#[derive(Debug, Clone, Copy, Default)]
-struct Offers {
-    messages: Option<LengthForcing>,
-    chat: Option<LengthForcing>,
-}
-
-impl Offers {
-    fn of(self, api: Api) -> Option<LengthForcing> {
-        match api {
-            Api::Messages => self.messages,
-            Api::Chat => self.chat,
-        }
-    }
-}
+/// What an engine does with the APIs that it offers.
+type Offers = BTreeMap<Api, LengthForcing>;
 
 /// Asks the engine and decides for each API in the recording.
 pub(super) async fn choose_routes(
@@ -76,32 +64,35 @@ pub(super) async fn choose_routes(
     recorded: &BTreeSet<Api>,
 ) -> Result<Vec<Route>> {
     let offered = control.apis(model).await?;
-    let mut offers = Offers::default();
-    for (api, offer) in [(Api::Messages, &mut offers.messages), (Api::Chat, &mut offers.chat)] {
-        if offered.offers(api) {
-            *offer = Some(match control.probe_output_length(api, model).await? {
-                control::LengthForcing::Honoured => LengthForcing::Honoured,
-                control::LengthForcing::Ignored { .. } => LengthForcing::Ignored,
-                control::LengthForcing::Refused(_) => LengthForcing::Refused,
-                control::LengthForcing::Untold => LengthForcing::Unknown,
-            });
-        }
+    let mut offers = Offers::new();
+    let sendable: BTreeSet<Api> =
+        recorded.iter().flat_map(|api| sendable_as(*api)).copied().collect();
+    for api in sendable.into_iter().filter(|api| offered.offers(*api)) {
+        let forcing = match control.probe_output_length(api, model).await? {
+            control::LengthForcing::Honoured => LengthForcing::Honoured,
+            control::LengthForcing::Ignored { .. } => LengthForcing::Ignored,
+            control::LengthForcing::Refused(_) => LengthForcing::Refused,
+            control::LengthForcing::Untold => LengthForcing::Unknown,
+        };
+        offers.insert(api, forcing);
     }
     recorded
         .iter()
         .map(|api| {
-            decide(choice, *api, offers).map_err(|message| Error::upstream(control.url(), message))
+            decide(choice, *api, &offers).map_err(|message| Error::upstream(control.url(), message))
         })
         .collect()
 }
 
-fn decide(choice: ApiChoice, recorded: Api, offers: Offers) -> Result<Route, String> {
-    let other = match recorded {
-        Api::Messages => Api::Chat,
-        Api::Chat => Api::Messages,
-    };
-    let route = |sent: Api, reason: String| match offers.of(sent) {
-        Some(output_length) => Ok(Route { recorded, sent, output_length, reason }),
+fn decide(choice: ApiChoice, recorded: Api, offers: &Offers) -> Result<Route, String> {
+    let sendable = sendable_as(recorded);
+    let route = |sent: Api, reason: String| match offers.get(&sent) {
+        _ if !sendable.contains(&sent) => Err(format!(
+            "a request recorded in {} cannot be sent as {}; choose another API",
+            recorded.as_str(),
+            sent.as_str()
+        )),
+        Some(output_length) => Ok(Route { recorded, sent, output_length: *output_length, reason }),
         None => Err(format!("the engine does not offer {}; choose another API", sent.path())),
     };
     let asked = match choice {
@@ -113,9 +104,13 @@ fn decide(choice: ApiChoice, recorded: Api, offers: Offers) -> Result<Route, Str
     if let Some(asked) = asked {
         return route(asked, "asked for".to_owned());
     }
-    match (offers.of(recorded), offers.of(other)) {
-        (Some(LengthForcing::Honoured), _) => route(recorded, "as recorded".to_owned()),
-        (Some(forcing), Some(LengthForcing::Honoured)) => route(
+    let honours = |api: &&Api| offers.get(*api) == Some(&LengthForcing::Honoured);
+    let honouring = sendable.iter().find(honours).copied();
+    let is_offered = |api: &&Api| offers.contains_key(*api);
+    let offered = sendable.iter().find(is_offered).copied();
+    match (offers.get(&recorded), honouring, offered) {
+        (Some(LengthForcing::Honoured), ..) => route(recorded, "as recorded".to_owned()),
+        (Some(forcing), Some(other), _) => route(
             other,
             format!(
                 "pinning of output lengths is {} on {} and honoured on {}",
@@ -124,16 +119,23 @@ fn decide(choice: ApiChoice, recorded: Api, offers: Offers) -> Result<Route, Str
                 other.as_str()
             ),
         ),
-        (Some(_), _) => {
+        (Some(_), None, _) => {
             route(recorded, "as recorded; output lengths are honoured by no API".to_owned())
         }
-        (None, Some(_)) => route(other, format!("the engine does not offer {}", recorded.path())),
-        (None, None) => Err(format!(
-            "the engine offers neither {} nor {}; is this an inference engine?",
-            Api::Messages.path(),
-            Api::Chat.path()
-        )),
+        (None, Some(other), _) | (None, None, Some(other)) => {
+            route(other, format!("the engine does not offer {}", recorded.path()))
+        }
+        (None, None, None) => Err(offers_none(sendable)),
     }
+}
+
+fn offers_none(sendable: &[Api]) -> String {
+    let paths: Vec<&str> = sendable.iter().map(|api| api.path()).collect();
+    let paths = match paths.as_slice() {
+        [only] => format!("does not offer {only}"),
+        paths => format!("offers neither {}", paths.join(" nor ")),
+    };
+    format!("the engine {paths}; is this an inference engine?")
 }
 
 #[cfg(test)]
@@ -144,6 +146,11 @@ mod tests {
     const IGNORED: Option<LengthForcing> = Some(LengthForcing::Ignored);
     const UNKNOWN: Option<LengthForcing> = Some(LengthForcing::Unknown);
 
+    fn offers(messages: Option<LengthForcing>, chat: Option<LengthForcing>) -> Offers {
+        let offers = [(Api::Messages, messages), (Api::Chat, chat)];
+        offers.into_iter().filter_map(|(api, forcing)| Some((api, forcing?))).collect()
+    }
+
     #[track_caller]
     fn check(
         choice: ApiChoice,
@@ -151,7 +158,7 @@ mod tests {
         (messages, chat): (Option<LengthForcing>, Option<LengthForcing>),
         expected: Result<(Api, &str), &str>,
     ) {
-        let route = decide(choice, recorded, Offers { messages, chat });
+        let route = decide(choice, recorded, &offers(messages, chat));
         match (route, expected) {
             (Ok(route), Ok((sent, reason))) => {
                 assert_eq!(route.sent, sent);
@@ -184,11 +191,21 @@ mod tests {
     }
 
     #[test]
+    fn a_raw_prompt_goes_to_completions_or_nowhere() {
+        use Api::Completions;
+        check(ApiChoice::Auto, Completions, (HONOURED, HONOURED), Err("not offer /v1/completions"));
+        check(ApiChoice::Chat, Completions, (HONOURED, HONOURED), Err("cannot be sent as chat"));
+        let offers = Offers::from([(Completions, LengthForcing::Ignored)]);
+        let route = decide(ApiChoice::Auto, Completions, &offers).unwrap();
+        assert_eq!((route.sent, route.output_length), (Completions, LengthForcing::Ignored));
+    }
+
+    #[test]
     fn what_changes_the_figures_is_noted() {
-        let offers = |messages| Offers { messages, chat: IGNORED };
-        let notes = |choice, offers| decide(choice, Api::Messages, offers).unwrap().notes();
-        assert_eq!(notes(ApiChoice::Auto, offers(HONOURED)), Vec::<String>::new());
-        let converted = notes(ApiChoice::Chat, offers(HONOURED));
+        let notes =
+            |choice| decide(choice, Api::Messages, &offers(HONOURED, IGNORED)).unwrap().notes();
+        assert_eq!(notes(ApiChoice::Auto), Vec::<String>::new());
+        let converted = notes(ApiChoice::Chat);
         assert!(converted[0].contains("converted and sent to chat"));
         assert!(converted[1].contains("on chat is ignored"));
     }

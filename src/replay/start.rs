@@ -380,7 +380,7 @@ struct Engine {
     info: EngineInfo,
     model: String,
     routes: Vec<Route>,
-    continuous_usage: bool,
+    continuous_usage: Vec<Api>,
     client: Client,
 }
 
@@ -414,8 +414,12 @@ impl Engine {
             check_lengths_pinned(&routes)?;
         }
         let client = Client::new(&config.url, config.api_key.as_deref(), clock)?;
-        let to_chat = routes.iter().any(|route| route.sent == Api::Chat);
-        let continuous_usage = to_chat && client.takes_continuous_usage(&model).await;
+        let mut continuous_usage = Vec::new();
+        for api in routes.iter().map(|route| route.sent).collect::<BTreeSet<Api>>() {
+            if client.takes_continuous_usage(api, &model).await {
+                continuous_usage.push(api);
+            }
+        }
         Ok(Self { info, model, routes, continuous_usage, client })
     }
 }

@@ -346,7 +346,7 @@ mod tests {
     #[test]
     fn both_apis_render_a_conversation_equally() {
         for body in turns() {
-            let chat = convert_request(&body, Api::Messages, Api::Chat);
+            let chat = convert_request(&body, Api::Messages, Api::Chat).unwrap();
             let from_messages = Conversation::from_messages(&body).unwrap();
             let from_chat = Conversation::from_chat(&chat).unwrap();
             assert_eq!(from_messages.render(true), from_chat.render(true));

@@ -30,6 +30,8 @@ pub struct ChatWriter {
 pub struct CompletionsWriter {
     head: ReplyHead,
     options: UsageOptions,
+    /// The prompt's token ids, where they are asked back.
+    prompt_ids: Option<Vec<u32>>,
 }
 
 impl ChatWriter {
@@ -103,9 +105,9 @@ impl ReplyWriter for ChatWriter {
 }
 
 impl CompletionsWriter {
-    /// A writer for one reply.
-    pub fn new(head: ReplyHead, options: UsageOptions) -> Self {
-        Self { head, options }
+    /// A writer for one reply; with the prompt's token ids where the client wants ids as well.
+    pub fn new(head: ReplyHead, options: UsageOptions, prompt_ids: Option<Vec<u32>>) -> Self {
+        Self { head, options, prompt_ids }
     }
 }
 
@@ -117,9 +119,19 @@ impl ReplyWriter for CompletionsWriter {
             .into_iter()
             .filter_map(|piece| if let Piece::Text(text) = piece { Some(text) } else { None })
             .collect();
-        if text.is_empty() && !emitted.last {
+        if text.is_empty() && !emitted.last && self.prompt_ids.is_none() {
             return out;
         }
+        let ids = match &self.prompt_ids {
+            None => String::new(),
+            Some(prompt) => {
+                let prompt = if emitted.index == 0 { json!(prompt) } else { Value::Null };
+                format!(
+                    ",\"prompt_token_ids\":{prompt},\"token_ids\":[{}]",
+                    plan.ids[emitted.index]
+                )
+            }
+        };
         let (finish, stop) = if emitted.last {
             (json!(finish_reason(plan)), json!(plan.stop_text))
         } else {
@@ -127,7 +139,7 @@ impl ReplyWriter for CompletionsWriter {
         };
         let choices = format!(
             "[{{\"index\":0,\"text\":{},\"logprobs\":null,\"finish_reason\":{finish},\
-             \"stop_reason\":{stop}}}]",
+             \"stop_reason\":{stop}{ids}}}]",
             quoted(&text)
         );
         let object = "text_completion";
@@ -139,10 +151,14 @@ impl ReplyWriter for CompletionsWriter {
     }
 
     fn whole(&self, plan: &Plan, cached_tokens: usize) -> Value {
-        let choice = json!({
+        let mut choice = json!({
             "index": 0, "text": plan.text, "logprobs": null,
             "finish_reason": finish_reason(plan), "stop_reason": plan.stop_text,
         });
+        if let Some(prompt) = &self.prompt_ids {
+            choice["prompt_token_ids"] = json!(prompt);
+            choice["token_ids"] = json!(plan.ids);
+        }
         whole(&self.head, "text_completion", &choice, plan, cached_tokens)
     }
 }

@@ -69,6 +69,8 @@ pub struct Generation {
     pub usage: UsageOptions,
     /// The prompt.
     pub prompt: TokenChain,
+    /// Its token ids, where they are asked back with those of the reply (`return_token_ids`).
+    pub returned_ids: Option<Vec<u32>>,
     /// The reply.
     pub plan: Plan,
     /// The `max_tokens` in force.
@@ -128,6 +130,8 @@ impl Model {
             stream: flag(body, "stream"),
             usage: usage_options(body),
             prompt,
+            returned_ids: (form == Form::Completions && flag(body, "return_token_ids"))
+                .then_some(ids),
             plan,
             max_tokens: rules.max_tokens,
         })

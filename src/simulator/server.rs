@@ -189,13 +189,13 @@ impl Server {
         let body = self.model.read_body(&read(request).await?)?;
         let generation = self.model.generation(form, &body)?;
         drop(body);
-        let Generation { stream, usage, prompt, plan, max_tokens } = generation;
+        let Generation { stream, usage, prompt, returned_ids, plan, max_tokens } = generation;
         let id = self.requests.fetch_add(1, Ordering::Relaxed);
         let head = self.head(form, id, prompt.len());
         let writer: Box<dyn ReplyWriter> = match form {
             Form::Messages => Box::new(MessagesWriter::new(head)),
             Form::Chat => Box::new(ChatWriter::new(head, usage)),
-            Form::Completions => Box::new(CompletionsWriter::new(head, usage)),
+            Form::Completions => Box::new(CompletionsWriter::new(head, usage, returned_ids)),
         };
         // Room for every token: the engine never waits for a slow client.
         let (sender, tokens) = mpsc::channel(plan.ids.len());

@@ -6,13 +6,33 @@
 
 use crate::api::Api;
 
+/// The form in which a session speaks: those of the APIs whose every request tells a whole conversation
+/// and which synthetic agents speak.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// Anthropic Messages.
+    Messages,
+    /// `OpenAI` Chat Completions.
+    Chat,
+}
+
+impl Form {
+    /// The API.
+    pub fn api(self) -> Api {
+        match self {
+            Self::Messages => Api::Messages,
+            Self::Chat => Api::Chat,
+        }
+    }
+}
+
 /// One session.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SessionPlan {
     /// Index in the run, from 0.
     pub index: u32,
-    /// The API it speaks.
-    pub api: Api,
+    /// The form in which it speaks.
+    pub form: Form,
     /// Requests of the user.
     pub user_requests: u32,
     /// Its conversations; the first one is the main thread.

@@ -3,8 +3,9 @@
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-use crate::api::Api;
-use crate::synthesize::plan::{CallPlan, Cause, SessionPlan, ThreadPlan, ThreadRole, TurnPlan};
+use crate::synthesize::plan::{
+    CallPlan, Cause, Form, SessionPlan, ThreadPlan, ThreadRole, TurnPlan,
+};
 use crate::synthesize::profile::{Profile, ToolUse};
 use crate::synthesize::spread::one_or_more;
 
@@ -37,7 +38,7 @@ pub fn plan_session(
     max_turns: Option<u32>,
 ) -> SessionPlan {
     let mut rng = generator(seed, index, 0);
-    let api = if rng.random_bool(profile.chat_share) { Api::Chat } else { Api::Messages };
+    let form = if rng.random_bool(profile.chat_share) { Form::Chat } else { Form::Messages };
     let mut planner = Planner {
         profile,
         rng,
@@ -45,7 +46,7 @@ pub fn plan_session(
         turns_left: max_turns.unwrap_or(u32::MAX).max(1),
     };
     let user_requests = planner.main();
-    SessionPlan { index, api, user_requests, threads: planner.threads }
+    SessionPlan { index, form, user_requests, threads: planner.threads }
 }
 
 struct Planner<'a> {

@@ -312,6 +312,6 @@ fn stop_reason(api: Api, reply: &Reply) -> &'static str {
         (Api::Messages, true) => "tool_use",
         (Api::Messages, false) => "end_turn",
         (Api::Chat, true) => "tool_calls",
-        (Api::Chat, false) => "stop",
+        (Api::Chat, false) | (Api::Completions, _) => "stop",
     }
 }

@@ -6,7 +6,9 @@
 
 use crate::api::{Reply, ReplyBlock, parse_request};
 use crate::error::{Error, Result};
-use crate::synthesize::plan::{CallPlan, Cause, SessionPlan, ThreadPlan, ThreadRole, TurnPlan};
+use crate::synthesize::plan::{
+    CallPlan, Cause, Form, SessionPlan, ThreadPlan, ThreadRole, TurnPlan,
+};
 use crate::synthesize::planner::generator;
 use crate::synthesize::profile::Profile;
 use crate::synthesize::rows::{SessionRows, TurnParts, UnitsKnown};
@@ -103,7 +105,7 @@ impl Script<'_> {
         let mut last_text = String::new();
         for (turn_index, turn) in thread.turns.iter().enumerate() {
             self.ask(&mut conversation, turn, &results, brief);
-            let parsed = parse_request(plan.api, &conversation.body())
+            let parsed = parse_request(plan.form.api(), &conversation.body())
                 .map_err(|error| Error::Internal(format!("synthetic request: {error}")))?;
             let (text, calls) = self.reply(turn);
             conversation.reply(text.as_deref(), &calls);
@@ -121,7 +123,7 @@ impl Script<'_> {
         let tools = &shared.tools[..shared.tools.len() - usize::from(subagent)];
         let system = if subagent { &shared.subagent_system } else { &shared.system };
         let max_tokens = self.profile.max_output_tokens;
-        WireConversation::new(self.plan.api, system, tools, &self.session_id, max_tokens)
+        WireConversation::new(self.plan.form, system, tools, &self.session_id, max_tokens)
     }
 
     /// Adds what the turn's request brings.
@@ -167,9 +169,9 @@ impl Script<'_> {
     }
 
     fn call(&mut self, call: &CallPlan, room: u32) -> WireCall {
-        let prefix = match self.plan.api {
-            crate::api::Api::Messages => "toolu_",
-            crate::api::Api::Chat => "call_",
+        let prefix = match self.plan.form {
+            Form::Messages => "toolu_",
+            Form::Chat => "call_",
         };
         let id = format!("{prefix}{}", self.author.id(20));
         let arguments = match call.child.map(|child| self.plan.threads[child].turns[0].cause) {

@@ -5,7 +5,7 @@
 
 use serde_json::{Value, json};
 
-use crate::api::Api;
+use crate::synthesize::plan::Form;
 use crate::synthesize::tools::ToolDefinition;
 
 const CACHE_MARK: &str = r#","cache_control":{"type":"ephemeral"}"#;
@@ -31,7 +31,7 @@ pub(crate) struct WireResult {
 /// A conversation so far.
 #[derive(Debug)]
 pub(crate) struct WireConversation {
-    api: Api,
+    form: Form,
     system: String,
     tools: String,
     tail: String,
@@ -41,22 +41,22 @@ pub(crate) struct WireConversation {
 impl WireConversation {
     /// A conversation that has not begun.
     pub(crate) fn new(
-        api: Api,
+        form: Form,
         system: &str,
         tools: &[ToolDefinition],
         session_id: &str,
         max_tokens: u32,
     ) -> Self {
-        let tools: Vec<String> = tools.iter().map(|tool| tool_json(api, tool)).collect();
+        let tools: Vec<String> = tools.iter().map(|tool| tool_json(form, tool)).collect();
         let mut messages = Vec::new();
-        let (system, tail) = match api {
-            Api::Messages => {
+        let (system, tail) = match form {
+            Form::Messages => {
                 let user = json!({"session_id": session_id}).to_string();
                 let metadata = json!({"user_id": user});
                 let block = json!({"type": "text", "text": system}).to_string();
                 (block, format!(r#""metadata":{metadata},"max_tokens":{max_tokens},"stream":true"#))
             }
-            Api::Chat => {
+            Form::Chat => {
                 messages.push(json!({"role": "system", "content": system}).to_string());
                 let options = json!({"include_usage": true});
                 (
@@ -67,27 +67,27 @@ impl WireConversation {
                 )
             }
         };
-        Self { api, system, tools: tools.join(","), tail, messages }
+        Self { form, system, tools: tools.join(","), tail, messages }
     }
 
     /// Adds a user's message of one or more texts.
     pub(crate) fn user(&mut self, texts: &[&str]) {
-        let content = match self.api {
-            Api::Messages => texts.iter().map(|text| text_block(text)).collect(),
-            Api::Chat => Value::String(texts.join("\n\n")),
+        let content = match self.form {
+            Form::Messages => texts.iter().map(|text| text_block(text)).collect(),
+            Form::Chat => Value::String(texts.join("\n\n")),
         };
         self.messages.push(json!({"role": "user", "content": content}).to_string());
     }
 
     /// Adds tool results, and a text of the user's after them.
     pub(crate) fn results(&mut self, results: &[WireResult], text: Option<&str>) {
-        match self.api {
-            Api::Messages => {
+        match self.form {
+            Form::Messages => {
                 let mut blocks: Vec<Value> = results.iter().map(result_block).collect();
                 blocks.extend(text.map(text_block));
                 self.messages.push(json!({"role": "user", "content": blocks}).to_string());
             }
-            Api::Chat => {
+            Form::Chat => {
                 for result in results {
                     let message = json!({
                         "role": "tool",
@@ -105,8 +105,8 @@ impl WireConversation {
 
     /// Adds the reply as the agent sends it back.
     pub(crate) fn reply(&mut self, text: Option<&str>, calls: &[WireCall]) {
-        let message = match self.api {
-            Api::Messages => {
+        let message = match self.form {
+            Form::Messages => {
                 let mut blocks: Vec<Value> = text.map(text_block).into_iter().collect();
                 blocks.extend(calls.iter().map(|call| {
                     json!({
@@ -118,8 +118,8 @@ impl WireConversation {
                 }));
                 json!({"role": "assistant", "content": blocks})
             }
-            Api::Chat if calls.is_empty() => json!({"role": "assistant", "content": text}),
-            Api::Chat => {
+            Form::Chat if calls.is_empty() => json!({"role": "assistant", "content": text}),
+            Form::Chat => {
                 let calls: Vec<Value> = calls
                     .iter()
                     .map(|call| {
@@ -142,13 +142,13 @@ impl WireConversation {
         body.push_str(MODEL);
         body.push_str(r#"","messages":["#);
         body.push_str(&self.messages.join(","));
-        if self.api == Api::Messages && body.ends_with("}]}") {
+        if self.form == Form::Messages && body.ends_with("}]}") {
             body.truncate(body.len() - 3);
             body.push_str(CACHE_MARK);
             body.push_str("}]}");
         }
         body.push(']');
-        if self.api == Api::Messages {
+        if self.form == Form::Messages {
             body.push_str(r#","system":["#);
             body.push_str(self.system.strip_suffix('}').unwrap_or(&self.system));
             body.push_str(CACHE_MARK);
@@ -179,13 +179,13 @@ fn result_block(result: &WireResult) -> Value {
     block
 }
 
-fn tool_json(api: Api, tool: &ToolDefinition) -> String {
+fn tool_json(form: Form, tool: &ToolDefinition) -> String {
     let ToolDefinition { name, description, schema } = tool;
-    match api {
-        Api::Messages => {
+    match form {
+        Form::Messages => {
             json!({"name": name, "description": description, "input_schema": schema}).to_string()
         }
-        Api::Chat => {
+        Form::Chat => {
             let function = json!({"name": name, "description": description, "parameters": schema});
             json!({"type": "function", "function": function}).to_string()
         }
@@ -196,13 +196,13 @@ fn tool_json(api: Api, tool: &ToolDefinition) -> String {
 mod tests {
     use super::*;
 
-    fn conversation(api: Api) -> WireConversation {
+    fn conversation(form: Form) -> WireConversation {
         let tool = ToolDefinition {
             name: "Bash",
             description: "Runs it.".into(),
             schema: json!({"type": "object"}),
         };
-        let mut conversation = WireConversation::new(api, "Be brief {}}", &[tool], "s1", 64);
+        let mut conversation = WireConversation::new(form, "Be brief {}}", &[tool], "s1", 64);
         conversation.user(&["notes", "do it"]);
         let call = WireCall { id: "c1".into(), name: "Bash", arguments: json!({"command": "ls"}) };
         conversation.reply(None, &[call]);
@@ -213,7 +213,7 @@ mod tests {
 
     #[test]
     fn messages_bodies_have_the_form_of_the_api() {
-        let body: Value = serde_json::from_slice(&conversation(Api::Messages).body()).unwrap();
+        let body: Value = serde_json::from_slice(&conversation(Form::Messages).body()).unwrap();
         let mark = json!({"type": "ephemeral"});
         assert_eq!(
             body,
@@ -239,7 +239,7 @@ mod tests {
 
     #[test]
     fn chat_bodies_have_the_form_of_the_api() {
-        let body: Value = serde_json::from_slice(&conversation(Api::Chat).body()).unwrap();
+        let body: Value = serde_json::from_slice(&conversation(Form::Chat).body()).unwrap();
         let function = json!({"name": "Bash", "arguments": "{\"command\":\"ls\"}"});
         assert_eq!(
             body,

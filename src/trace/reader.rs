@@ -124,9 +124,11 @@ impl Run {
         })
     }
 
-    /// The whole prompt of a turn as text, units in prompt order, a line each.
+    /// The whole prompt of a turn as text, units in prompt order, a line each; a raw prompt as the JSON
+    /// value that was sent.
     pub fn isl_text(&self, turn: &TurnRow) -> Result<String> {
-        Ok(self.texts_of(turn)?.join("\n"))
+        let separator = api::Api::from_name(&turn.api).map_or("\n", api::Api::unit_separator);
+        Ok(self.texts_of(turn)?.join(separator))
     }
 
     fn texts_of(&self, turn: &TurnRow) -> Result<Vec<&str>> {

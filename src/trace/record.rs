@@ -159,7 +159,7 @@ pub struct TurnRow {
     pub turn: u32,
     /// Unique in the run.
     pub request_id: String,
-    /// `messages` or `chat`.
+    /// `messages`, `chat` or `completions`.
     pub api: String,
     /// The coding agent, as far as the wire tells (`claude-code`, …).
     pub agent: Option<String>,
@@ -177,7 +177,7 @@ pub struct TurnRow {
     pub n_messages: u32,
     /// Tools offered in the request.
     pub n_tools: u32,
-    /// Units in prompt order (system, tools, messages), by content hash.
+    /// Units in prompt order (system, tools, messages; the pieces of a raw prompt), by content hash.
     pub unit_hashes: Vec<String>,
     /// The body with its units cut out; `api::rebuild_body` puts them back byte for byte.
     pub body_template: String,
@@ -243,7 +243,8 @@ pub struct TurnRow {
 pub struct UnitRow {
     /// Hex of the first 128 bits of SHA-256 over `text`.
     pub hash: String,
-    /// `system`, `tool`, `message` or `raw` (a body that could not be parsed).
+    /// `system`, `tool`, `message`, `prompt` (a piece of a raw prompt: the pieces one after another are
+    /// its JSON) or `raw` (a body that could not be parsed).
     pub kind: String,
     /// The message's role; empty for other kinds.
     pub role: String,

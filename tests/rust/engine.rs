@@ -482,3 +482,22 @@ async fn whether_output_lengths_can_be_forced() {
     let forcing = control.probe_output_length(Api::Chat, "tiny").await.unwrap();
     assert_eq!(forcing, LengthForcing::Refused(refused));
 }
+
+#[tokio::test]
+async fn whether_token_ids_are_taken_as_they_are() {
+    // What the engine counts for three ids: three, or the tokens of some text that it made of them.
+    for (status, counted, expected) in [
+        (200, json!(3), true),
+        (200, json!(7), false),
+        (200, json!(null), false),
+        (400, json!(3), false),
+    ] {
+        let engine = Scripted::start(move |_, request| {
+            assert_eq!(request.line, "POST /v1/completions");
+            assert_eq!(request.body["prompt"].as_array().unwrap().len(), 3);
+            Some((status, json!({"usage": {"prompt_tokens": counted}}).to_string()))
+        });
+        let control = Control::new(&engine.url).unwrap();
+        assert_eq!(control.takes_token_ids("tiny").await.unwrap(), expected, "{status}");
+    }
+}

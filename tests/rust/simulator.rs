@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use agentbench::Error;
 use agentbench::api::{Api, Reply, ReplyBlock, ReplyDecoder, parse_reply};
+use agentbench::engine::control::Control;
 use agentbench::simulator::{Profile, Simulator, SimulatorConfig};
 use reqwest::Client;
 use serde_json::{Value, json};
@@ -46,7 +47,7 @@ impl Engine {
     async fn ask(&self, api: Api, mut body: Value, stream: bool) -> Reply {
         body["model"] = "agentbench-sim".into();
         body["stream"] = stream.into();
-        if api == Api::Chat && stream {
+        if matches!(api, Api::Chat | Api::Completions) && stream {
             body["stream_options"] = json!({"include_usage": true, "continuous_usage_stats": true});
         }
         let (status, text) = self.post(api.path(), &body).await;
@@ -263,6 +264,49 @@ async fn the_second_turn_hits_the_first_in_either_api() {
     assert_eq!(reset, r#"{"success":true}"#);
     let cold = engine.ask(Api::Chat, body, false).await;
     assert_eq!(cold.usage.cached_tokens, Some(0));
+    engine.stop().await;
+}
+
+#[tokio::test]
+async fn completions_serve_a_conversation_by_its_token_ids() {
+    let engine = Engine::start(config()).await;
+    let talk = say(&"x".repeat(400), 30);
+    let chat = engine.ask(Api::Chat, talk.clone(), true).await;
+    let (_, text) = engine.post("/tokenize", &json!({"messages": talk["messages"]})).await;
+    let tokens: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(tokens["count"], chat.usage.prompt_tokens.unwrap());
+    // The same tokens by another road: counted exactly, found in the cache, answered alike.
+    let raw = json!({"prompt": tokens["tokens"], "max_tokens": 30});
+    for (prompt, stream) in [(&tokens["tokens"], true), (&json!([tokens["tokens"]]), false)] {
+        let mut raw = raw.clone();
+        raw["prompt"] = prompt.clone();
+        let reply = engine.ask(Api::Completions, raw, stream).await;
+        assert_eq!(reply.usage.prompt_tokens, chat.usage.prompt_tokens);
+        assert_eq!(reply.usage.cached_tokens, Some((112 - 1) / 16 * 16));
+        assert_eq!(reply.usage.completion_tokens, chat.usage.completion_tokens);
+        assert_eq!((words(&reply), &reply.stop_reason), (words(&chat), &chat.stop_reason));
+    }
+    // Ids come back when asked for, the prompt's with the first chunk.
+    let mut body = raw.clone();
+    body["return_token_ids"] = true.into();
+    let (_, whole) = engine.post("/v1/completions", &body).await;
+    let whole: Value = serde_json::from_str(&whole).unwrap();
+    let choice = &whole["choices"][0];
+    assert_eq!(choice["prompt_token_ids"], tokens["tokens"]);
+    assert_eq!(choice["token_ids"].as_array().unwrap().len(), 30);
+    body["stream"] = true.into();
+    let (_, stream) = engine.post("/v1/completions", &body).await;
+    let chunks: Vec<Value> = stream
+        .lines()
+        .filter_map(|line| serde_json::from_str(line.strip_prefix("data: ")?).ok())
+        .map(|chunk: Value| chunk["choices"][0].clone())
+        .collect();
+    let ids: Vec<&Value> = chunks.iter().flat_map(|c| c["token_ids"].as_array().unwrap()).collect();
+    assert_eq!(ids, choice["token_ids"].as_array().unwrap().iter().collect::<Vec<_>>());
+    assert_eq!(chunks[0]["prompt_token_ids"], tokens["tokens"]);
+    assert!(chunks[1..].iter().all(|chunk| chunk["prompt_token_ids"].is_null()));
+    let control = Control::new(&engine.simulator.url()).unwrap();
+    assert!(control.takes_token_ids("agentbench-sim").await.unwrap());
     engine.stop().await;
 }
 

@@ -2,10 +2,35 @@
 
 use super::*;
 
+fn converted(body: &Value, from: Api, to: Api) -> Value {
+    convert_request(body, from, to).expect("there is such a conversion")
+}
+
+#[test]
+fn what_cannot_be_converted_says_so() {
+    for (from, to) in [
+        (Api::Completions, Api::Chat),
+        (Api::Completions, Api::Messages),
+        (Api::Chat, Api::Completions),
+        (Api::Messages, Api::Completions),
+    ] {
+        assert_eq!(convert_request(&json!({"prompt": "x", "messages": []}), from, to), None);
+    }
+    for api in Api::ALL {
+        assert_eq!(sendable_as(api)[0], api);
+        for to in Api::ALL {
+            let is_listed = sendable_as(api).contains(&to);
+            assert_eq!(convert_request(&json!({}), api, to).is_some(), is_listed, "{api:?} {to:?}");
+        }
+    }
+    let raw = json!({"prompt": [1, 2]});
+    assert_eq!(converted(&raw, Api::Completions, Api::Completions), raw);
+}
+
 /// A request in both forms, each of which must become the other.
 fn both_ways(messages: &Value, chat: &Value) {
-    assert_eq!(convert_request(messages, Api::Messages, Api::Chat), *chat);
-    assert_eq!(convert_request(chat, Api::Chat, Api::Messages), *messages);
+    assert_eq!(converted(messages, Api::Messages, Api::Chat), *chat);
+    assert_eq!(converted(chat, Api::Chat, Api::Messages), *messages);
 }
 
 #[test]
@@ -92,7 +117,7 @@ fn choices_of_tools_in_both_forms() {
 fn check(from: Api, message: &Value, expected: &Value) {
     let to = if from == Api::Chat { Api::Messages } else { Api::Chat };
     let body = json!({"messages": [message]});
-    let converted = convert_request(&body, from, to);
+    let converted = converted(&body, from, to);
     assert_eq!(converted["messages"], *expected, "{message}");
 }
 
@@ -189,7 +214,7 @@ fn members_that_change_or_go() {
         "messages": [{"role": "system", "content": "ab"}],
         "tools": [{"type": "function", "function": {"name": "f", "parameters": {}}}],
     });
-    assert_eq!(convert_request(&messages, Api::Messages, Api::Chat), chat);
+    assert_eq!(converted(&messages, Api::Messages, Api::Chat), chat);
     let chat = json!({
         "model": "m", "max_tokens": 7, "stop": "END", "seed": 1, "stream_options": {"include_usage": true},
         "user": "u", "parallel_tool_calls": false,
@@ -203,10 +228,10 @@ fn members_that_change_or_go() {
         "tools": [{"name": "f", "input_schema": {"type": "object", "properties": {}}}],
         "tool_choice": {"type": "auto", "disable_parallel_tool_use": true},
     });
-    assert_eq!(convert_request(&chat, Api::Chat, Api::Messages), messages);
-    let bare = convert_request(&json!({}), Api::Chat, Api::Messages);
+    assert_eq!(converted(&chat, Api::Chat, Api::Messages), messages);
+    let bare = converted(&json!({}), Api::Chat, Api::Messages);
     assert_eq!(bare, json!({"max_tokens": 4096, "messages": []}));
-    assert_eq!(convert_request(&chat, Api::Chat, Api::Chat), chat);
+    assert_eq!(converted(&chat, Api::Chat, Api::Chat), chat);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Requests of both APIs: what is read from them, and that every byte comes back.
+//! Requests of every API: what is read from them, and that every byte comes back.
 
 use proptest::prelude::*;
 
@@ -83,6 +83,56 @@ fn a_chat_request_keeps_its_system_messages_as_messages() {
         [ToolResult { call_id: "c1".into(), result_bytes: 4, is_error: None }]
     );
     assert!(!request.stream);
+}
+
+#[test]
+fn a_raw_prompt_is_cut_into_pieces_that_a_longer_one_shares() {
+    let long = Value::from("é \"x\"\\n ".repeat(300)).to_string();
+    let ids: Vec<u32> = (0..700).collect();
+    let cases = [
+        (r#""fix app.py""#.to_owned(), 1),
+        (r#"["one", "two"]"#.to_owned(), 1),
+        ("[11, 12,13]".to_owned(), 1),
+        ("[[1,2],[3]]".to_owned(), 1),
+        ("\"\"".to_owned(), 1),
+        (long.clone(), long.len().div_ceil(PIECE_BYTES)),
+        (serde_json::to_string(&ids).unwrap(), 3),
+    ];
+    for (prompt, pieces) in cases {
+        let body = format!(r#"{{"model":"m", "prompt" : {prompt} ,"max_tokens":5,"stream":true}}"#);
+        let request = parse_request(Api::Completions, body.as_bytes()).unwrap();
+        assert_eq!(rebuilt(&request), body.as_bytes());
+        assert_eq!(request.units.len(), pieces, "{prompt}");
+        assert!(request.units.iter().all(|unit| unit.kind == UnitKind::Prompt));
+        let texts: String = request.units.iter().map(|unit| unit.text.as_str()).collect();
+        assert_eq!(texts, prompt);
+        assert_eq!((request.n_messages, request.n_tools), (0, 0));
+        assert!(request.stream && request.tool_results.is_empty() && !request.utility_hint);
+        assert_eq!(request.params, r#"{"model":"m","max_tokens":5,"stream":true}"#);
+        assert_eq!(request.model.as_deref(), Some("m"));
+        // The template does not grow with the prompt.
+        assert!(request.template.len() < 80, "{}", request.template);
+    }
+    let hashes = |prompt: &str| -> Vec<ContentHash> {
+        let body = format!(r#"{{"prompt":{prompt}}}"#);
+        let request = parse_request(Api::Completions, body.as_bytes()).unwrap();
+        request.units.iter().map(|unit| unit.hash).collect()
+    };
+    let (short, grown) = (hashes(&long), hashes(&format!("{}more\"", &long[..long.len() - 1])));
+    assert_eq!(short[..short.len() - 1], grown[..short.len() - 1]);
+}
+
+#[test]
+fn raw_prompts_of_other_forms_are_refused() {
+    for (body, expected) in [
+        ("{}", "not a completions request: no member `prompt`"),
+        (r#"{"prompt":null}"#, "not a completions request: `prompt` is neither a text nor a list"),
+        (r#"{"prompt":7}"#, "not a completions request: `prompt` is neither a text nor a list"),
+        (r#"{"prompt":"a","prompt":"b"}"#, "not a completions request: two members `prompt`"),
+    ] {
+        let error = parse_request(Api::Completions, body.as_bytes()).unwrap_err().to_string();
+        assert_eq!(error, expected);
+    }
 }
 
 #[test]
@@ -267,6 +317,17 @@ proptest! {
         for unit in &request.units {
             serde_json::from_str::<Value>(&unit.text).expect("valid");
         }
+        serde_json::from_str::<Value>(&request.params).expect("valid");
+    }
+
+    #[test]
+    fn raw_prompts_come_back_byte_for_byte(prompt in prop_oneof![
+        any::<String>().prop_map(|text| Value::from(text.repeat(9)).to_string()),
+        list(any::<u32>().prop_map(|id| id.to_string()), 0..400),
+    ], rest in json(), left in space()) {
+        let body = format!(r#"{{{left}"a":{rest},"prompt":{left}{prompt}{left},"b":{rest}}}"#);
+        let request = parse_request(Api::Completions, body.as_bytes()).expect("of the API's form");
+        prop_assert_eq!(String::from_utf8(rebuilt(&request)).unwrap(), body);
         serde_json::from_str::<Value>(&request.params).expect("valid");
     }
 

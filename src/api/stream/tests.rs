@@ -1,4 +1,4 @@
-//! Streams and bodies of both APIs, as servers really send them, and what must come out.
+//! Streams and bodies of every API, as servers really send them, and what must come out.
 
 use proptest::prelude::*;
 
@@ -198,6 +198,46 @@ fn running_counts_come_with_their_chunks() {
 }
 
 #[test]
+fn a_completions_stream_as_vllm_sends_it() {
+    let events = [
+        r#"{"id":"c","object":"text_completion","model":"tiny","choices":[{"index":0,"text":"mi","logprobs":null,"finish_reason":null,"stop_reason":null,"prompt_token_ids":[11,12,13],"token_ids":[3559]}],"usage":{"prompt_tokens":3,"total_tokens":4,"completion_tokens":1}}"#,
+        r#"{"choices":[{"index":1,"text":"another choice"}]}"#,
+        r#"{"choices":[{"index":0,"text":"","token_ids":[7]}],"usage":{"prompt_tokens":3,"completion_tokens":2}}"#,
+        r#"{"choices":[{"index":0,"text":" your","finish_reason":"length"}],"usage":{"prompt_tokens":3,"completion_tokens":3}}"#,
+        r#"{"choices":[],"usage":{"prompt_tokens":3,"total_tokens":6,"completion_tokens":3,"prompt_tokens_details":{"cached_tokens":0}}}"#,
+        "[DONE]",
+    ];
+    let (chunks, reply) = decode(Api::Completions, &events);
+    assert_eq!(chunks, [1, 0, 0, 1, 0, 0]);
+    let expected = Reply {
+        blocks: vec![text("mi your")],
+        usage: Usage {
+            prompt_tokens: Some(3),
+            completion_tokens: Some(3),
+            cached_tokens: Some(0),
+            ..Usage::default()
+        },
+        stop_reason: Some("length".into()),
+        model: Some("tiny".into()),
+        error: None,
+        complete: true,
+    };
+    assert_eq!(reply, expected);
+    let mut decoder = ReplyDecoder::new(Api::Completions);
+    let counts = events
+        .map(|data| decoder.feed(format!("data: {data}\n\n").as_bytes()).completion_tokens_so_far);
+    assert_eq!(counts, [Some(1), None, Some(2), Some(3), None, None]);
+    let whole = parse_reply(
+        Api::Completions,
+        br#"{"object":"text_completion","model":"tiny","choices":[{"index":0,"text":"mi your","finish_reason":"length"},{"index":1,"text":"x","finish_reason":"stop"}],"usage":{"prompt_tokens":3,"completion_tokens":3,"prompt_tokens_details":{"cached_tokens":0}}}"#,
+    );
+    assert_eq!(whole, reply);
+    for odd in ["{not json", r#"{"choices":null}"#, r#"{"choices":[{"text":null}]}"#, "7"] {
+        assert_eq!(decode(Api::Completions, &[odd]).1, Reply::default(), "{odd}");
+    }
+}
+
+#[test]
 fn odd_chat_streams() {
     let cases: [(&[&str], &[ReplyBlock]); 6] = [
         // The older form of a call.
@@ -305,6 +345,11 @@ fn errors_inside_streams_and_in_bodies() {
             "NotFoundError: no such model",
         ),
         (Api::Chat, r#"{"error":"plain words"}"#, "plain words"),
+        (
+            Api::Completions,
+            r#"{"error":{"message":"no such model","type":"NotFoundError","param":"model","code":404}}"#,
+            "NotFoundError: no such model",
+        ),
         (Api::Chat, r#"{"error":{"code":7}}"#, r#"{"code":7}"#),
     ];
     for (api, data, expected) in cases {
@@ -320,7 +365,7 @@ fn errors_inside_streams_and_in_bodies() {
         ("<html>502</html>\n", "not JSON: <html>502</html>"),
     ];
     for (body, expected) in bodies {
-        for api in [Api::Messages, Api::Chat] {
+        for api in Api::ALL {
             assert_eq!(parse_reply(api, body.as_bytes()).error.as_deref(), Some(expected));
         }
     }
@@ -357,7 +402,7 @@ fn whole_bodies() {
 
 #[test]
 fn an_error_event_in_plain_words() {
-    for api in [Api::Messages, Api::Chat] {
+    for api in Api::ALL {
         let mut decoder = ReplyDecoder::new(api);
         decoder.feed(b"event: error\ndata: engine is gone\n\n");
         assert_eq!(decoder.finish().error.as_deref(), Some("engine is gone"));
@@ -366,7 +411,7 @@ fn an_error_event_in_plain_words() {
 
 fn events() -> impl Strategy<Value = Vec<String>> {
     let count = prop_oneof![Just("null".to_owned()), any::<u64>().prop_map(|n| n.to_string())];
-    let event = ("[a-z_]{0,4}", 0..3_u8, count, 0..9_u8).prop_map(|(text, index, count, kind)| {
+    let event = ("[a-z_]{0,4}", 0..3_u8, count, 0..10_u8).prop_map(|(text, index, count, kind)| {
         match kind {
             0 => format!(r#"{{"type":"content_block_delta","index":{index},"delta":{{"type":"text_delta","text":"{text}"}}}}"#),
             1 => format!(r#"{{"type":"content_block_delta","index":{index},"delta":{{"type":"input_json_delta","partial_json":"{text}"}}}}"#),
@@ -376,6 +421,7 @@ fn events() -> impl Strategy<Value = Vec<String>> {
             5 => format!(r#"{{"choices":[{{"index":{index},"delta":{{"content":"{text}","reasoning":"{text}"}}}}],"usage":{{"completion_tokens":{count}}}}}"#),
             6 => format!(r#"{{"choices":[{{"delta":{{"tool_calls":[{{"index":{index},"id":"{text}","function":{{"arguments":"{text}"}}}}]}}}}]}}"#),
             7 => format!(r#"{{"error":{count}}}"#),
+            8 => format!(r#"{{"choices":[{{"index":{index},"text":"{text}","finish_reason":{count}}}]}}"#),
             _ => text,
         }
     });
@@ -386,7 +432,7 @@ proptest! {
     #[test]
     fn any_stream_is_read_without_a_panic_and_whatever_the_cuts(events in events()) {
         let events: Vec<&str> = events.iter().map(String::as_str).collect();
-        for api in [Api::Messages, Api::Chat] {
+        for api in Api::ALL {
             decode(api, &events);
         }
     }

@@ -112,6 +112,60 @@ fn a_growing_prompt_is_one_thread() {
     assert_eq!(places[0].kind, TurnKind::Main);
 }
 
+/// Raw prompts (JSON values) one after another, and the thread and turn of each.
+fn check_raw(prompts: &[(&str, &str)]) {
+    let mut lineage = Lineage::new(100);
+    for (index, (prompt, at)) in prompts.iter().enumerate() {
+        let body = format!(r#"{{"prompt":{prompt}}}"#);
+        let parsed =
+            crate::api::parse_request(crate::api::Api::Completions, body.as_bytes()).unwrap();
+        let place = lineage.place(&Seen {
+            session: None,
+            agent_id: None,
+            subagent: false,
+            utility: false,
+            units: &parsed.units,
+            body: ContentHash::of(body.as_bytes()),
+            arrived_ns: index as i64 * 10,
+            ended_ns: index as i64 * 10 + 5,
+            end: AttemptEnd::Answered,
+            answered_calls: Vec::new(),
+            calls: Vec::new(),
+            spawned_prompts: Vec::new(),
+            reply_text: "",
+        });
+        assert_eq!(format!("{}#{}", place.thread_id, place.turn), *at, "prompt {index}");
+    }
+}
+
+#[test]
+fn a_raw_prompt_continues_the_one_it_begins_with() {
+    check_raw(&[
+        (r#""You fix code. Task 1""#, "auto-1/1#0"),
+        (r#""You fix code. Task 2""#, "auto-2/2#0"),
+        (r#""You fix code. Task 1. Yes. Then""#, "auto-1/1#1"),
+        (r#""You fix code. Task 2. No.""#, "auto-2/2#1"),
+        // A first prompt that was answered already, and one that went back.
+        (r#""You fix code. Task 1""#, "auto-3/3#0"),
+        (r#""""#, "auto-4/4#0"),
+        (r#""x""#, "auto-5/5#0"),
+    ]);
+    check_raw(&[
+        ("[1,2,3]", "auto-1/1#0"),
+        ("[1,2,34]", "auto-2/2#0"),
+        ("[1,2,3,4]", "auto-1/1#1"),
+        ("[]", "auto-3/3#0"),
+        ("[9]", "auto-4/4#0"),
+    ]);
+    let (one, two) = ("a long text ".repeat(200), "a long text ".repeat(200) + "and more");
+    check_raw(&[
+        (&format!("\"{one}\""), "auto-1/1#0"),
+        (&format!("\"b{one}\""), "auto-2/2#0"),
+        (&format!("\"{two}\""), "auto-1/1#1"),
+        (&format!("\"b{two}\""), "auto-2/2#1"),
+    ]);
+}
+
 #[test]
 fn what_does_not_break_a_run() {
     check(

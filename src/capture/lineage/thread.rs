@@ -69,7 +69,8 @@ impl Thread {
             || run < last.prompt.root_len()
             || goes_on
             || begins_anew
-            || (run == 0 && seen.session.is_none())
+            || !prompt.goes_on_from(seen.units, &last.prompt)
+            || (run == 0 && seen.session.is_none() && !prompt.is_raw())
         {
             return None;
         }

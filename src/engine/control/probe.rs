@@ -24,6 +24,7 @@ impl OfferedApis {
         match api {
             Api::Messages => self.messages,
             Api::Chat => self.chat,
+            Api::Completions => self.completions,
         }
     }
 }
@@ -65,22 +66,17 @@ impl Control {
                 completions: paths.contains_key("/v1/completions"),
             });
         }
-        let messages = json!([{"role": "user", "content": "Hi"}]);
-        let talk = json!({"model": model, "max_tokens": 1, "messages": messages});
         Ok(OfferedApis {
-            messages: self.is_served("/v1/messages", &talk).await?,
-            chat: self.is_served("/v1/chat/completions", &talk).await?,
-            completions: self
-                .is_served(
-                    "/v1/completions",
-                    &json!({"model": model, "max_tokens": 1, "prompt": "Hi"}),
-                )
-                .await?,
+            messages: self.is_served(Api::Messages, model).await?,
+            chat: self.is_served(Api::Chat, model).await?,
+            completions: self.is_served(Api::Completions, model).await?,
         })
     }
 
-    async fn is_served(&self, path: &str, body: &Value) -> Result<bool> {
-        let (status, _) = self.post(path, body).await?;
+    async fn is_served(&self, api: Api, model: &str) -> Result<bool> {
+        let mut body = question(api, model, "Hi");
+        body["max_tokens"] = json!(1);
+        let (status, _) = self.post(api.path(), &body).await?;
         Ok(!matches!(
             status,
             StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED | StatusCode::NOT_IMPLEMENTED
@@ -90,11 +86,8 @@ impl Control {
     /// Whether outputs can be made as long as recorded: asks for a short answer, forced to a length that
     /// it would not have, and looks at the usage.
     pub async fn probe_output_length(&self, api: Api, model: &str) -> Result<LengthForcing> {
-        let mut body = json!({
-            "model": model,
-            "max_tokens": PROBE_TOKENS,
-            "messages": [{"role": "user", "content": "Answer with one word: yes."}],
-        });
+        let mut body = question(api, model, "Answer with one word: yes.");
+        body["max_tokens"] = json!(PROBE_TOKENS);
         let unforced = body.clone();
         body["min_tokens"] = json!(PROBE_TOKENS);
         body["ignore_eos"] = json!(true);
@@ -119,9 +112,30 @@ impl Control {
         let held = status.is_success() && output_tokens(&reply) == Some(PROBE_TOKENS);
         Ok(if held { LengthForcing::Honoured } else { LengthForcing::Untold })
     }
+
+    /// Whether Completions takes a prompt of token ids as it is: sends three and looks at the usage.
+    pub async fn takes_token_ids(&self, model: &str) -> Result<bool> {
+        // Low ids are in every vocabulary.
+        let ids = [11_u32, 12, 13];
+        let body = json!({"model": model, "max_tokens": 1, "prompt": ids});
+        let (status, reply) = self.post(Api::Completions.path(), &body).await?;
+        let reply: Value = serde_json::from_str(&reply).unwrap_or_default();
+        let counted = reply["usage"]["prompt_tokens"].as_u64();
+        Ok(status.is_success() && counted == Some(ids.len() as u64))
+    }
 }
 
-/// Output tokens by the usage of a chat or messages reply.
+/// A small request in the form of an API; its limit of output tokens is for the caller to set.
+fn question(api: Api, model: &str, text: &str) -> Value {
+    match api {
+        Api::Messages | Api::Chat => {
+            json!({"model": model, "messages": [{"role": "user", "content": text}]})
+        }
+        Api::Completions => json!({"model": model, "prompt": text}),
+    }
+}
+
+/// Output tokens by the usage of a reply, in either form of usage.
 fn output_tokens(body: &str) -> Option<u64> {
     let reply: Value = serde_json::from_str(body).ok()?;
     let usage = &reply["usage"];

@@ -96,6 +96,11 @@ fn body(api: Api, messages: &[Value]) -> String {
             all.extend_from_slice(messages);
             json!({"model": "recorded", "max_completion_tokens": 4096, "messages": all})
         }
+        Api::Completions => {
+            let said = messages.iter().map(|message| message["content"].as_str().unwrap());
+            let prompt: Vec<&str> = std::iter::once("Be brief.").chain(said).collect();
+            json!({"model": "recorded", "max_tokens": 4096, "prompt": prompt.join("\n")})
+        }
     }
     .to_string()
 }

@@ -1,5 +1,6 @@
 //! A synthetic recording, its waits made short, replayed on the embedded engine.
 
+use agentbench::api::Api;
 use agentbench::clock::Clock;
 use agentbench::replay::{LengthForcing, OnError};
 use agentbench::shutdown::Shutdown;
@@ -8,7 +9,7 @@ use agentbench::synthesize::{DEFAULT_START_NS, SynthesizeConfig, synthesize};
 use agentbench::trace::record::{OutputLength, RequestStatus, TurnRow, UnitRow};
 use agentbench::trace::{HostInfo, Manifest, Run, RunKind, RunWriter};
 
-use super::recording::{Running, config};
+use super::recording::{Running, config, replay};
 
 /// Times of the recording over times of the replay.
 const FASTER: f64 = 1000.0;
@@ -93,4 +94,31 @@ async fn a_synthetic_recording_gives_the_planned_tokens_on_the_embedded_engine()
     // This engine pins lengths on chat alone, as vLLM does.
     assert_eq!(labels.output_length, LengthForcing::Honoured);
     assert!(replayed.summary.settings.routes.iter().all(|route| route.sent == "chat"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn raw_prompts_go_to_completions_with_their_lengths_and_tokens_per_chunk() {
+    let profile = Profile::named("instant").unwrap();
+    let listen = "127.0.0.1:0".parse().unwrap();
+    let engine = Simulator::start(SimulatorConfig::new(listen, profile)).await.unwrap();
+    let turns = ["a 0 0..0.01 osl=9", "a 1 0.02..0.03 osl=40"];
+    let replayed = replay(Api::Completions, &turns, config(engine.url())).await;
+    engine.stop().await;
+    let routes = &replayed.summary.settings.routes;
+    assert_eq!(
+        (routes[0].recorded.as_str(), routes[0].sent.as_str()),
+        ("completions", "completions")
+    );
+    assert_eq!(routes[0].output_length, LengthForcing::Honoured);
+    for (request, prompt, tokens) in
+        [("a0", "Be brief.\ns a0", 9), ("a1", "Be brief.\ns a0\ndid\ns a1", 40)]
+    {
+        let row = replayed.row(request);
+        assert_eq!(row.status, RequestStatus::Ok, "{:?}", row.error);
+        // Four bytes are a token.
+        assert_eq!(row.prompt_tokens, Some(prompt.len().div_ceil(4) as u64));
+        assert_eq!(row.completion_tokens, Some(tokens));
+        assert_eq!(row.output_length, OutputLength::Ok);
+        assert_eq!(row.chunk_tokens.iter().map(|n| u64::from(*n)).sum::<u64>(), tokens);
+    }
 }
