@@ -55,6 +55,7 @@ from agentbench._recording import (
     replay_async,
     sample_trace,
 )
+from agentbench._report import Report, report
 
 __all__ = [
     "APIS",
@@ -71,6 +72,7 @@ __all__ = [
     "Poller",
     "Proxy",
     "Replay",
+    "Report",
     "Run",
     "SimulatedEngine",
     "Table",
@@ -91,6 +93,7 @@ __all__ = [
     "probe_gpus",
     "replay",
     "replay_async",
+    "report",
     "sample_trace",
     "synthesize",
     "synthesize_async",

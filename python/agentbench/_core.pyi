@@ -43,6 +43,7 @@ __all__ = [
     "UpstreamError",
     "__version__",
     "build_profile",
+    "difference_intervals",
     "engine_info",
     "engine_info_async",
     "export_jsonl",
@@ -176,6 +177,17 @@ class Run:
         """Return the content of ``summary.json``; None for a run without one.
 
         Every figure can be recomputed from `requests`, `trajectories` and `engine_samples`.
+        """
+
+    def summarize(self) -> dict[str, Any]:
+        """Compute the summary from the tables: of a replay or a search what `summary` holds, also where it was killed.
+
+        Of any other run, the figures of its turns: ``totals``, ``fields``, ``tools``, ``engine`` and counts.
+
+        Raises
+        ------
+        TraceError
+            When a table is damaged.
         """
 
     def totals(self) -> TurnTotals:
@@ -681,6 +693,30 @@ class SimulatedEngine(Handle):
 
     def wait_async(self) -> Awaitable[None]:
         """`wait` without blocking the event loop."""
+
+def difference_intervals(
+    first: Run, other: Run, *, steady: bool, first_level: int | None = None, other_level: int | None = None
+) -> dict[str, dict[str, tuple[float, float]]]:
+    """Say by how much two runs differ beyond chance: 95 % intervals of a difference of latencies.
+
+    A bootstrap by trajectory over requests that were answered whole. Statistics with too few trajectories (10) or
+    too few values beyond a percentile (5) have no interval.
+
+    Parameters
+    ----------
+    first, other
+        Two replays or capacity searches.
+    steady
+        Whether to look at the steady state alone.
+    first_level, other_level
+        The level to look at, of a capacity search.
+
+    Returns
+    -------
+    dict
+        By column and statistic: low and high bound of the other run's figure less the first one's, in the column's
+        unit.
+    """
 
 def synthesize(
     out: str | PathLike[str],

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from contextlib import AsyncExitStack, ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentbench._core import Capacity, Proxy, Replay, Run, SimulatedEngine
+from agentbench._report import report
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Sequence
 
+LOGGER = logging.getLogger("agentbench")
 LISTEN = "127.0.0.1:8001"
 
 
@@ -132,7 +136,7 @@ def replay(trace: Run | str | os.PathLike[str] | None = None, *, url: str | None
     with ExitStack() as stack:
         engine = _embedded(settings) if url is None else None
         address = stack.enter_context(engine).url if engine else str(url)
-        return _handle(trace, address, settings).start().wait()
+        return _reported(_handle(trace, address, settings).start().wait())
 
 
 async def replay_async(
@@ -143,7 +147,7 @@ async def replay_async(
         engine = _embedded(settings) if url is None else None
         address = (await stack.enter_async_context(engine)).url if engine else str(url)
         handle = await stack.enter_async_context(_handle(trace, address, settings))
-        return await handle.wait_async()
+        return await asyncio.to_thread(_reported, await handle.wait_async())
 
 
 def capacity(trace: Run | str | os.PathLike[str] | None = None, *, url: str | None = None, **settings: Any) -> Run:
@@ -177,7 +181,7 @@ def capacity(trace: Run | str | os.PathLike[str] | None = None, *, url: str | No
     with ExitStack() as stack:
         engine = _embedded(settings) if url is None else None
         address = stack.enter_context(engine).url if engine else str(url)
-        return _search(trace, address, settings).start().wait()
+        return _reported(_search(trace, address, settings).start().wait())
 
 
 async def capacity_async(
@@ -188,7 +192,16 @@ async def capacity_async(
         engine = _embedded(settings) if url is None else None
         address = (await stack.enter_async_context(engine)).url if engine else str(url)
         handle = await stack.enter_async_context(_search(trace, address, settings))
-        return await handle.wait_async()
+        return await asyncio.to_thread(_reported, await handle.wait_async())
+
+
+def _reported(run: Run) -> Run:
+    """Keep a report beside the tables; a run whose report cannot be written is a run all the same."""
+    try:
+        report(run).write()
+    except OSError as error:
+        LOGGER.warning("report.md was not written: %s", error)
+    return run
 
 
 def _search(trace: Run | str | os.PathLike[str] | None, url: str, settings: dict[str, Any]) -> Capacity:

@@ -9,6 +9,7 @@
 
 mod arrow;
 mod capacity;
+mod comparison;
 mod engine;
 mod errors;
 mod export;
@@ -43,6 +44,8 @@ mod core {
     use super::arrow::PyTable;
     #[pymodule_export]
     use super::capacity::PyCapacity;
+    #[pymodule_export]
+    use super::comparison::difference_intervals;
     #[pymodule_export]
     use super::engine::{engine_info, engine_info_async, metrics_page, metrics_page_async};
     #[pymodule_export]

@@ -11,8 +11,10 @@ use pyo3::types::{PyBytes, PyType};
 use super::arrow::PyTable;
 use super::{json, runtime};
 use crate::error::{Error, Result};
+use crate::recording::summarize_capture;
+use crate::replay::summarize_run;
 use crate::trace::record::TurnRow;
-use crate::trace::{Run, Table, turn_totals};
+use crate::trace::{Run, RunKind, Table, turn_totals};
 
 type Turns = HashMap<String, TurnRow>;
 
@@ -103,6 +105,17 @@ impl PyRun {
             Err(error) => Err(Error::io(&path, error)),
         })?;
         text.map(|text| py.import("json")?.call_method1("loads", (text,))).transpose()
+    }
+
+    /// The summary recomputed from the tables, also of a run that was killed.
+    fn summarize<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let run = Arc::clone(&self.run);
+        match run.manifest().kind {
+            RunKind::Replay | RunKind::Capacity => {
+                json::to_python(py, &runtime::wait_blocking(py, move || summarize_run(&run))?)
+            }
+            _ => json::to_python(py, &runtime::wait_blocking(py, move || summarize_capture(&run))?),
+        }
     }
 
     /// Counts and sums over the captured requests.

@@ -6,6 +6,7 @@
 
 mod capacity;
 mod capture;
+mod capture_summary;
 mod replay;
 
 use std::path::PathBuf;
@@ -15,6 +16,7 @@ pub use capacity::{
     CapacityProgress, CapacityRecording, CapacityRecordingConfig, PRESETS, Preset, SearchConfig,
 };
 pub use capture::{CaptureRecording, CaptureRecordingConfig};
+pub use capture_summary::{CaptureSummary, ToolFigures, summarize_capture};
 pub use replay::{ReplayRecording, ReplayRecordingConfig};
 
 use crate::clock::{Clock, unix_seconds};

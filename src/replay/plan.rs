@@ -75,6 +75,8 @@ pub struct Plan {
     pub skipped: BTreeMap<String, u64>,
     /// What became of the recorded waits.
     pub waits: Waits,
+    /// Hash of the recording's turns; see `trace::digest`.
+    pub content_hash: String,
 }
 
 /// What planning must know of a unit's text.
@@ -232,6 +234,7 @@ impl Planner {
             unit_hashes: self.unit_hashes,
             skipped: self.skipped,
             waits,
+            content_hash: String::new(),
         }
     }
 }

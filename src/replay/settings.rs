@@ -6,8 +6,10 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use super::plan::Plan;
 use super::waits::{HumanTime, ToolTime, WaitTotal};
 use super::window::Window;
+use crate::trace::Run;
 
 /// Which API the requests are sent to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -149,6 +151,30 @@ pub struct ApiRoute {
     pub reason: String,
 }
 
+/// Which recording was sent again.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TraceIdentity {
+    /// Its own run id.
+    pub run_id: String,
+    /// The name of its directory.
+    pub name: String,
+    /// Hash of its turns: equal for equal recordings, wherever they lie.
+    pub content_hash: String,
+}
+
+impl TraceIdentity {
+    /// Of a run and the plan made of it.
+    pub(super) fn of(run: &Run, plan: &Plan) -> Self {
+        let name = run.dir().file_name().map(|name| name.to_string_lossy().into_owned());
+        Self {
+            run_id: run.manifest().run_id.clone(),
+            name: name.unwrap_or_default(),
+            content_hash: plan.content_hash.clone(),
+        }
+    }
+}
+
 /// A replay's settings by name.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
@@ -161,6 +187,8 @@ pub struct ReplaySettings {
     pub simulated: bool,
     /// The recording's text and times are made up.
     pub synthetic_trace: bool,
+    /// Which recording was sent.
+    pub trace: TraceIdentity,
     /// Agents at work at once.
     pub agents: u32,
     /// Time after which nothing more is started.

@@ -19,7 +19,7 @@ use super::routes::{Route, choose_routes};
 use super::rows::{RowQueue, RowThread};
 use super::samples::Samples;
 use super::settings::{
-    ApiChoice, EndedBy, LengthForcing, OnError, OutputLengthRule, ReplaySettings,
+    ApiChoice, EndedBy, LengthForcing, OnError, OutputLengthRule, ReplaySettings, TraceIdentity,
 };
 use super::waits::{HumanTime, ToolTime, Waits};
 use super::window::{PhaseTracker, Window};
@@ -29,7 +29,7 @@ use crate::engine::control::{Control, Health};
 use crate::error::{Error, Result};
 use crate::shutdown::Shutdown;
 use crate::trace::record::TurnRow;
-use crate::trace::{EngineInfo, RowSender, Run};
+use crate::trace::{EngineInfo, RowSender, Run, TurnDigest};
 
 /// Start-up of one agent after another where no ramp is asked for, and the longest such ramp.
 const RAMP_PER_AGENT: Duration = Duration::from_millis(50);
@@ -349,12 +349,16 @@ const PLANNED_COLUMNS: [&str; 19] = [
 /// The plan of a recording. Blocks: reads its tables.
 fn plan_of(run: &Run, config: &ReplayConfig) -> Result<Plan> {
     let mut planner = Planner::new(config.include_utility);
+    let mut digest = TurnDigest::default();
     for turn in run.rows_of_columns::<TurnRow>(&PLANNED_COLUMNS)? {
-        planner.add(turn?);
+        let turn = turn?;
+        digest.add(&turn);
+        planner.add(turn);
     }
     let waits =
         Waits { tool_time: config.tool_time, human_time: config.human_time, ..Waits::default() };
     let mut plan = planner.finish(&|hash| run.unit_text(hash).ok().map(UnitFacts::of), waits);
+    plan.content_hash = digest.finish();
     for request in plan.sessions.iter_mut().flat_map(|session| &mut session.requests) {
         request.target_output_tokens = config.output_length.target(request.target_output_tokens);
     }
@@ -475,6 +479,7 @@ fn settings(
         model: engine.model.clone(),
         simulated: engine.info.simulated,
         synthetic_trace: run.manifest().synthetic,
+        trace: TraceIdentity::of(run, plan),
         agents,
         duration_s: config.duration.map(|duration| duration.as_secs_f64()),
         trajectories,

@@ -153,6 +153,19 @@ pub struct Summary {
     pub capacity: Option<CapacityFigures>,
 }
 
+/// The requests that stand in a run's headline: those of the steady state, or of the whole run, that
+/// were answered whole; of a capacity search, those of one level.
+pub fn headline_requests(run: &Run, level: Option<u32>, steady: bool) -> Result<Vec<RequestRow>> {
+    let rows = run.rows::<RequestRow>()?.filter(|row| {
+        row.as_ref().map_or(true, |row| {
+            row.status == RequestStatus::Ok
+                && (level.is_none() || row.level == level)
+                && (!steady || row.phase == Phase::Steady)
+        })
+    });
+    rows.collect()
+}
+
 /// The summary of a run directory that a replay wrote.
 pub fn summarize_run(run: &Run) -> Result<Summary> {
     let requests = run.rows::<RequestRow>()?.collect::<Result<Vec<_>>>()?;
@@ -169,7 +182,9 @@ pub fn summarize_run(run: &Run) -> Result<Summary> {
             ..summarize(&requests, &trajectories, &samples, &settings)
         });
     };
-    let search: CapacitySettings = serde_json::from_value(search).unwrap_or_default();
+    let mut search: CapacitySettings = serde_json::from_value(search).unwrap_or_default();
+    // A search that was killed never said so itself.
+    search.interrupted |= !run.manifest().complete;
     let levels = run.rows::<LevelRow>()?.collect::<Result<Vec<_>>>()?;
     let capacity = capacity_figures(&levels, &power_rows, &search, settings.clock_anchor_ns);
     Ok(summarize_search(requests, trajectories, &samples, settings, capacity))
@@ -348,14 +363,14 @@ fn errors(rows: &[RequestRow]) -> Vec<ErrorCount> {
     errors
 }
 
-type Field = fn(&RequestRow) -> Option<f64>;
+pub(super) type Field = fn(&RequestRow) -> Option<f64>;
 
 fn count(tokens: Option<u64>) -> Option<f64> {
     tokens.map(|tokens| tokens as f64)
 }
 
 /// Columns with one value a request, and what follows from them.
-const FIELDS: [(&str, Field); 18] = [
+pub(super) const FIELDS: [(&str, Field); 18] = [
     ("ttft_ms", |row| row.ttft_ms),
     ("last_token_ms", |row| row.last_token_ms),
     ("e2e_ms", |row| row.e2e_ms),

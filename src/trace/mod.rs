@@ -2,9 +2,10 @@
 //!
 //! Reading order: `record` (the rows), `schema` (their columns), `manifest`; `queue`, `journal` and
 //! `writer` while a run goes; `parquet_file`, `join` and `close` when it ends; `tables`, `row_decode`
-//! and `reader` to read it, `totals` to add it up.
+//! and `reader` to read it, `totals` to add it up, `digest` to know it again.
 
 mod close;
+pub mod digest;
 mod files;
 pub mod join;
 mod journal;
@@ -19,6 +20,7 @@ mod tables;
 pub mod totals;
 pub mod writer;
 
+pub use digest::TurnDigest;
 pub(crate) use files::write_whole;
 pub use manifest::{EngineInfo, FORMAT_VERSION, HostInfo, Manifest, RunKind};
 pub use reader::Run;

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from tests.python.conftest import Captured
 
-VERBS = ["capture", "doctor", "engine", "export", "replay", "synthesize"]
+VERBS = ["capacity", "capture", "doctor", "engine", "export", "replay", "report", "synthesize"]
 CLIENT = """
 import json, os, sys, urllib.request
 body = {"model": "agentbench-sim", "max_tokens": 8, "messages": [{"role": "user", "content": "hi"}]}
@@ -107,10 +107,10 @@ def test_replay_of_the_sample_with_nothing_more(empty: Path) -> None:
     replayed = package.Run.open(out)
     summary = replayed.summary()
     assert summary is not None
-    assert f"requests: {summary['requests']['sent']:,} sent" in result.stdout
+    assert f"{summary['requests']['sent']:,} sent, {summary['requests']['ok']:,} ok" in result.stdout
     assert replayed.manifest["argv"][:2] == ["agentbench", "replay"]
     assert {path.stat().st_mode & 0o777 for path in out.iterdir()} == {0o600}
-    assert "summary.json" in {path.name for path in out.iterdir()}
+    assert {"summary.json", "report.md"} <= {path.name for path in out.iterdir()}
 
 
 def test_replay_exits_with_1_when_a_request_failed(captured: Captured, empty: Path) -> None:
@@ -122,7 +122,7 @@ def test_replay_exits_with_1_when_a_request_failed(captured: Captured, empty: Pa
         result = agentbench("replay", captured.path, *arguments, cwd=empty)
     assert result.returncode == 1, result.stdout + result.stderr
     assert "3 requests failed" in result.stderr
-    assert "failed: 3 x" in result.stdout
+    assert "! failed requests: 3 of 5 requests failed (3 x http 400)" in result.stdout
     requests = package.Run.open(empty / "out").requests().to_polars()
     assert sorted(requests["status"]) == ["failed", "failed", "failed", "ok", "ok"]
     assert set(requests.filter(status="failed")["http_status"]) == {400}

@@ -15,7 +15,7 @@ import click
 
 from agentbench._core import AgentbenchError, __version__, build_profile
 
-from . import capacity, capture, doctor, engine, export, replay, synthesize
+from . import capacity, capture, doctor, engine, export, replay, report, synthesize
 from .console import print_error
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def commands() -> None:
     """Record coding agents, replay them on any inference engine, count how many it serves."""
 
 
-for verb in (capacity, capture, doctor, engine, export, replay, synthesize):
+for verb in (capacity, capture, doctor, engine, export, replay, report, synthesize):
     commands.add_command(verb.command)
 
 

@@ -11,12 +11,14 @@ from rich.console import Group
 from rich.text import Text
 
 from agentbench import PRESETS, TIERS, Capacity, Run, SimulatedEngine, default_out, sample_trace
+from agentbench._figures import count, number
+from agentbench._report.levels import level_sections
+from agentbench._report.terminal import Rows
 
 from .console import print_error, print_next, print_note, results
-from .figures import count, number
-from .levels import capacity_tables, level_table
 from .live import Status
 from .parameters import DURATION
+from .report import print_and_keep
 from .sending import sending_options, sending_settings
 
 if TYPE_CHECKING:
@@ -108,7 +110,7 @@ def _search(handle: Capacity) -> tuple[Run, bool]:
                     print_note(_verdict(level))
                 judged = len(progress["levels"])
                 line = _line(progress)
-                status.show(Group(level_table(progress["levels"]), Text(line)), line)
+                status.show(Group(Rows(level_sections(progress["levels"])[0]), Text(line)), line)
                 status.rest()
         return handle.wait(), False
     except KeyboardInterrupt:
@@ -139,14 +141,12 @@ def _line(progress: CapacityProgress) -> str:
 
 
 def _report(run: Run, *, interrupted: bool) -> int:
-    summary = run.summary()
-    if summary is not None:
-        results().print(capacity_tables(summary))
+    capacity = print_and_keep(run).summary["capacity"]
     results().print(f"run directory: {run.path}", soft_wrap=True, markup=False)
     if interrupted:
         print_error(f"interrupted; partial results are in {run.path}")
         return INTERRUPTED
-    if summary is None or not summary["capacity"]["max_agents"]:
+    if not capacity["max_agents"]:
         print_error("the service level was missed even by the fewest agents, or could not be judged")
         return FAILED
     print_next(

@@ -11,14 +11,15 @@ import click
 from rich.table import Table
 
 from agentbench import LISTEN, Proxy, Run, capture, default_out
+from agentbench._figures import UNKNOWN, count, percent
 
 from . import child
 from .argv import masked_argv
 from .console import print_error, print_next, print_note, print_warning, results
-from .figures import UNKNOWN, count, percent, seconds
 from .live import Status
 from .parameters import DURATION, URL, URL_OR_NONE
 from .power import power_options, power_settings
+from .report import print_and_keep
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -175,7 +176,7 @@ def _report(proxy: Proxy, run: Run, ending: Ending) -> int:
     if ending.exit_status:
         print_warning(f"the command ended with exit status {ending.exit_status}")
     if totals["turns"]:
-        results().print(_totals_table(run, stats))
+        print_and_keep(run)
     results().print(f"run directory: {run.path}", soft_wrap=True, markup=False)
     if ending.interrupted:
         print_error(f"interrupted; what came until then is in {run.path}")
@@ -187,23 +188,3 @@ def _report(proxy: Proxy, run: Run, ending: Ending) -> int:
         return NOTHING_CAPTURED
     print_next([f"agentbench replay {run.path} --url URL", f"agentbench export {run.path} --format jsonl --out OUT"])
     return 0
-
-
-def _totals_table(run: Run, stats: CaptureStats) -> Table:
-    totals = run.totals()
-    known, cached = totals["isl_with_cached"], totals["isl_cached"]
-    share = cached / known if known and cached is not None else None
-    table = Table(box=None, pad_edge=False, show_header=False)
-    table.add_column()
-    table.add_column(justify="right")
-    table.add_row("turns", count(totals["turns"]))
-    table.add_row("  not answered whole", count(totals["failed"]))
-    table.add_row("sessions", count(totals["sessions"]))
-    table.add_row("threads", count(totals["threads"]))
-    table.add_row("ISL (prompt tokens)", count(totals["isl"]))
-    table.add_row("  served from cache", f"{count(cached)}  ({percent(share)})")
-    table.add_row("OSL (output tokens)", count(totals["osl"]))
-    table.add_row("tool time", seconds(totals["tool_exec_ms"]))
-    table.add_row("tool calls", count(len(run.tool_calls())))
-    table.add_row("rows dropped", count(stats["rows_dropped"]))
-    return table

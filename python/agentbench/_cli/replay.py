@@ -13,14 +13,14 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 from agentbench import Replay, Run, SimulatedEngine, default_out, sample_trace
+from agentbench._figures import count, number
 
 from .console import print_error, print_next, print_note, results
-from .figures import count, number
 from .live import Status
 from .parameters import DURATION
 from .power import power_options, power_settings
+from .report import print_and_keep
 from .sending import sending_options, sending_settings
-from .summary import summary_tables
 
 if TYPE_CHECKING:
     from agentbench._types import ReplayProgress
@@ -135,15 +135,13 @@ def _line(progress: ReplayProgress) -> str:
 
 
 def _report(run: Run, *, interrupted: bool) -> int:
-    summary = run.summary()
-    if summary is not None:
-        results().print(summary_tables(summary))
+    failed = print_and_keep(run).summary["requests"]["failed"]
     results().print(f"run directory: {run.path}", soft_wrap=True, markup=False)
     if interrupted:
         print_error(f"interrupted; partial results are in {run.path}")
         return INTERRUPTED
-    if summary is not None and summary["requests"]["failed"]:
-        print_error(f"{summary['requests']['failed']} requests failed; see requests.parquet in {run.path}")
+    if failed:
+        print_error(f"{failed} requests failed; see requests.parquet in {run.path}")
         return FAILED
     print_next(
         [

@@ -27,5 +27,5 @@ def percent(share: float | None) -> str:
 
 
 def seconds(milliseconds: float | None) -> str:
-    """Return milliseconds as seconds."""
-    return UNKNOWN if milliseconds is None else f"{milliseconds / MILLISECONDS_PER_SECOND:,.1f} s"
+    """Return milliseconds as seconds, three digits that matter."""
+    return UNKNOWN if milliseconds is None else f"{number(milliseconds / MILLISECONDS_PER_SECOND)} s"
