@@ -55,7 +55,7 @@ from agentbench._recording import (
     replay_async,
     sample_trace,
 )
-from agentbench._report import Report, report
+from agentbench._report import Comparison, Report, compare, report
 
 __all__ = [
     "APIS",
@@ -66,6 +66,7 @@ __all__ = [
     "TIERS",
     "AgentbenchError",
     "Capacity",
+    "Comparison",
     "ConfigError",
     "GpuError",
     "Handle",
@@ -82,6 +83,7 @@ __all__ = [
     "capacity",
     "capacity_async",
     "capture",
+    "compare",
     "default_out",
     "engine_info",
     "engine_info_async",

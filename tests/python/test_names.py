@@ -14,7 +14,7 @@ from agentbench import _core, exceptions
 
 HANDLES = [agentbench.Capacity, agentbench.Proxy, agentbench.Poller, agentbench.Replay, agentbench.SimulatedEngine]
 # These return at once or read what is there already, so a twin would say nothing new.
-WITHOUT_TWIN = {"capture", "default_out", "probe_gpus", "report", "sample_trace"}
+WITHOUT_TWIN = {"capture", "compare", "default_out", "probe_gpus", "report", "sample_trace"}
 
 
 def test_all_names_what_is_public() -> None:

@@ -15,7 +15,7 @@ import click
 
 from agentbench._core import AgentbenchError, __version__, build_profile
 
-from . import capacity, capture, doctor, engine, export, replay, report, synthesize
+from . import capacity, capture, compare, doctor, engine, export, replay, report, synthesize
 from .console import print_error
 
 if TYPE_CHECKING:
@@ -30,8 +30,16 @@ def commands() -> None:
     """Record coding agents, replay them on any inference engine, count how many it serves."""
 
 
-for verb in (capacity, capture, doctor, engine, export, replay, report, synthesize):
-    commands.add_command(verb.command)
+def _with_defaults(command: click.Command) -> click.Command:
+    """Let the help of every flag say that it is off unless given, as that of every other option says its default."""
+    for option in command.params:
+        if isinstance(option, click.Option) and option.is_flag and "[default:" not in (option.help or ""):
+            option.help = f"{option.help}  [default: off]"
+    return command
+
+
+for verb in (capacity, capture, compare, doctor, engine, export, replay, report, synthesize):
+    commands.add_command(_with_defaults(verb.command))
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:

@@ -52,8 +52,18 @@ Tiers (those of AA-AgentPerf):
 
 @click.command("capacity", help=HELP)
 @click.argument("trace", type=click.Path(path_type=Path), required=False)
-@click.option("--slo", multiple=True, metavar="COND", help="A condition, like 'ttft.p95<=10s'; may be repeated.")
-@click.option("--tier", type=click.Choice(list(TIERS)), metavar="NAME", help="A published service level; see below.")
+@click.option(
+    "--slo",
+    multiple=True,
+    metavar="COND",
+    help="A condition, like 'ttft.p95<=10s'; may be repeated.  [default: the tier's]",
+)
+@click.option(
+    "--tier",
+    type=click.Choice(list(TIERS)),
+    metavar="NAME",
+    help="A published service level; see below.  [default: none]",
+)
 @click.option("--max-agents", type=click.IntRange(min=1), default=256, show_default=True, help="Most agents tried.")
 @click.option(
     "--resolution", type=click.IntRange(min=1), default=1, show_default=True, help="End when it is known to N agents."
@@ -67,11 +77,19 @@ Tiers (those of AA-AgentPerf):
     " look. agentperf: 30 trajectories, 3 of each agent, 10 minutes of steady state, 2 h at most.",
 )
 @click.option("--min-trajectories", type=click.IntRange(min=0), help="Trajectories a level.  [default: the preset's]")
-@click.option("--min-trajectories-per-agent", type=click.IntRange(min=0), help="[default: the preset's]")
-@click.option("--min-requests-per-agent", type=click.IntRange(min=1), help="[default: the preset's]")
+@click.option(
+    "--min-trajectories-per-agent",
+    type=click.IntRange(min=0),
+    help="Trajectories of each agent.  [default: the preset's]",
+)
+@click.option(
+    "--min-requests-per-agent", type=click.IntRange(min=1), help="Requests of each agent.  [default: the preset's]"
+)
 @click.option("--min-steady", type=DURATION, help="Steady state of a level, like 30s.  [default: the preset's]")
 @click.option("--level-time", type=DURATION, help="End a level after this time.  [default: the preset's]")
-@click.option("--gpus", type=click.IntRange(min=1), help="GPUs that serve; without it nothing is given per GPU.")
+@click.option(
+    "--gpus", type=click.IntRange(min=1), help="GPUs that serve.  [default: unknown, nothing is given per GPU]"
+)
 @click.option("--out", type=click.Path(path_type=Path), help="The run directory.  [default: results/capacity-TIME]")
 @sending_options
 def command(

@@ -47,7 +47,7 @@ class Finding:
 
 
 @click.command("doctor")
-@click.option("--url", type=URL, help="An engine to look at, like http://127.0.0.1:8000.")
+@click.option("--url", type=URL, help="An engine to look at, like http://127.0.0.1:8000.  [default: none]")
 @click.option("--metrics-url", type=URL, help="Its metrics page.  [default: --url with /metrics]")
 def command(url: str | None, metrics_url: str | None) -> int:
     """Say what is there and what is missing, each with the remedy.

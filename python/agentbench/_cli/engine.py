@@ -21,13 +21,29 @@ REST_SECONDS = 0.2
 @click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0 picks a free one.")
 @click.option("--speed", type=click.Choice(SPEEDS), default=SPEEDS[0], show_default=True, help="The cost model.")
 @click.option("--model", help="The name of the model that it serves.  [default: agentbench-sim]")
-@click.option("--script", type=click.Path(path_type=Path), help="Answers to give instead of filler: tool calls, text.")
-@click.option("--tokenizer", type=click.Path(path_type=Path), help="A tokenizer.json to count tokens by.")
+@click.option(
+    "--script", type=click.Path(path_type=Path), help="Answers to give, tool calls and text.  [default: filler]"
+)
+@click.option(
+    "--tokenizer",
+    type=click.Path(path_type=Path),
+    help="A tokenizer.json to count tokens by.  [default: 4 bytes a token]",
+)
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="The same seed, the same text.")
-@click.option("--kv-blocks", type=click.IntRange(min=1), help="KV blocks of 16 tokens, instead of the profile's.")
-@click.option("--max-model-len", type=click.IntRange(min=1), help="Longest prompt plus output in tokens.")
-@click.option("--max-num-seqs", type=click.IntRange(min=1), help="Most sequences in one step.")
-@click.option("--max-num-batched-tokens", type=click.IntRange(min=1), help="Most tokens computed in one step.")
+@click.option("--kv-blocks", type=click.IntRange(min=1), help="KV blocks of 16 tokens.  [default: the profile's]")
+@click.option(
+    "--max-model-len",
+    type=click.IntRange(min=1),
+    help="Longest prompt plus output in tokens.  [default: the profile's]",
+)
+@click.option(
+    "--max-num-seqs", type=click.IntRange(min=1), help="Most sequences in one step.  [default: the profile's]"
+)
+@click.option(
+    "--max-num-batched-tokens",
+    type=click.IntRange(min=1),
+    help="Most tokens computed in one step.  [default: the profile's]",
+)
 def command(**settings: Any) -> None:
     """Serve the embedded engine until Ctrl-C.
 

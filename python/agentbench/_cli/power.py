@@ -24,10 +24,20 @@ def power_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "--gpus", help="GPUs that serve, by index or UUID, with commas.  [default: those of --engine-pid, else all]"
         ),
         click.option(
-            "--engine-pid", type=click.IntRange(min=1), help="The engine's process, for its CUDA_VISIBLE_DEVICES."
+            "--engine-pid",
+            type=click.IntRange(min=1),
+            help="The engine's process, for its CUDA_VISIBLE_DEVICES.  [default: not known]",
         ),
-        click.option("--idle-baseline", type=DURATION, help="Sample idle power for this long first, like 10s."),
-        click.option("--pue", type=click.FloatRange(min=1.0), help="Power usage effectiveness to multiply totals by."),
+        click.option(
+            "--idle-baseline",
+            type=DURATION,
+            help="Sample idle power for this long first, like 10s.  [default: no baseline]",
+        ),
+        click.option(
+            "--pue",
+            type=click.FloatRange(min=1.0),
+            help="Power usage effectiveness to multiply totals by.  [default: 1, the devices alone]",
+        ),
     )
     for option in reversed(options):
         command = option(command)

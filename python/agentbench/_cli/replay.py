@@ -43,7 +43,9 @@ class Wanted:
 @click.command("replay")
 @click.argument("trace", type=click.Path(path_type=Path), required=False)
 @click.option("--agents", type=click.IntRange(min=1), default=4, show_default=True, help="Agents at work at once.")
-@click.option("--duration", type=DURATION, help="Start nothing more after this time, like 60s or 5m.")
+@click.option(
+    "--duration", type=DURATION, help="Start nothing more after this time, like 60s or 5m.  [default: no limit]"
+)
 @click.option("--trajectories", type=click.IntRange(min=1), help="Sessions to play.  [default: each once]")
 @click.option("--out", type=click.Path(path_type=Path), help="The run directory.  [default: results/replay-TIME]")
 @sending_options

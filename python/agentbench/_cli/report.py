@@ -20,8 +20,8 @@ NOT_WRITTEN = 2
 
 @click.command("report")
 @click.argument("run", type=click.Path(path_type=Path))
-@click.option("--print", "only_print", is_flag=True, help="Print the tables and write nothing.  [default: both]")
-@click.option("--md", "only_markdown", is_flag=True, help="Write the Markdown and print no tables.  [default: both]")
+@click.option("--print", "only_print", is_flag=True, help="Print the tables and write nothing.")
+@click.option("--md", "only_markdown", is_flag=True, help="Write the Markdown and print no tables.")
 @click.option(
     "--out",
     type=click.Path(path_type=Path, allow_dash=True),

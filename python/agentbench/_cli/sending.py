@@ -25,7 +25,10 @@ def sending_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--api", type=click.Choice(APIS), default=APIS[0], show_default=True, help="The API to send to."),
         click.option("--model", help="The model to ask for.  [default: the one that the engine serves]"),
         click.option(
-            "--api-key", envvar="AGENTBENCH_API_KEY", show_envvar=True, help="Sent to the engine, never written down."
+            "--api-key",
+            envvar="AGENTBENCH_API_KEY",
+            show_envvar=True,
+            help="Sent to the engine, never written down.  [default: none is sent]",
         ),
         click.option(
             "--ramp", type=DURATION, help="Spread the agents' starts over this time.  [default: 50ms an agent]"

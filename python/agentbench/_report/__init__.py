@@ -5,6 +5,7 @@
 comparison unfair. ``markdown`` and ``terminal`` draw what these make. No figure is computed here.
 """
 
+from agentbench._report.comparison import Comparison, compare
 from agentbench._report.report import Report, report
 
-__all__ = ["Report", "report"]
+__all__ = ["Comparison", "Report", "compare", "report"]

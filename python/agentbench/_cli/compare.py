@@ -1,0 +1,50 @@
+"""``agentbench compare``: runs side by side."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from agentbench import compare
+from agentbench._report.report import write_whole
+
+from .console import print_error, print_note, results
+
+UNFAIR = 1
+NOT_WRITTEN = 2
+
+
+@click.command("compare")
+@click.argument("runs", metavar="RUN RUN...", type=click.Path(path_type=Path), nargs=-1, required=True)
+@click.option(
+    "--md",
+    "markdown_file",
+    type=click.Path(path_type=Path, allow_dash=True),
+    metavar="FILE",
+    help="Write it as Markdown too; - is stdout, without the tables.  [default: not written]",
+)
+@click.option("--strict", is_flag=True, help="Exit with 1 when the comparison is unfair.")
+def command(runs: tuple[Path, ...], markdown_file: Path | None, *, strict: bool) -> int:
+    """Put runs side by side, with absolute and relative differences to the first.
+
+    On top stands where their settings differ in a way that makes the comparison unfair, and what keeps figures of a
+    run from being used at all. Where the rows allow it, a difference that chance alone may explain is marked.
+    """
+    made = compare(*runs)
+    if markdown_file is not None and str(markdown_file) == "-":
+        sys.stdout.write(made.to_markdown())
+    else:
+        results().print(made, crop=False)
+        if markdown_file is not None:
+            try:
+                write_whole(markdown_file, made.to_markdown())
+            except OSError as error:
+                print_error(f"{markdown_file}: {error.strerror}; name another file with --md")
+                return NOT_WRITTEN
+            print_note(f"written: {markdown_file}")
+    if strict and not made.fair:
+        print_error(f"the comparison is unfair: {', '.join(difference.setting for difference in made.unfair)}")
+        return UNFAIR
+    return 0
