@@ -111,6 +111,7 @@ FAIR: list[tuple[str, Change]] = [
     ("engine", lambda _, m: m["engine"].update(version="99")),
     ("duration asked for", settings(duration_s=60.0)),
     ("seed", settings(seed=123456)),
+    ("workers", settings(workers=[{}, {}])),
     ("agentbench", lambda _, m: m.update(tool_version="9.9")),
 ]
 

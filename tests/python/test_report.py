@@ -181,6 +181,13 @@ def test_a_search_reports_its_levels(searched: package.Run) -> None:
     assert {"simulated", "not saturated", "a first look"} <= {flag.name for flag in report.flags}
 
 
+def test_a_level_without_a_steady_state_has_no_length(searched: package.Run, tmp_path: Path) -> None:
+    def change(summary: dict[str, Any], _: dict[str, Any]) -> None:
+        summary["capacity"]["curve"][0]["end_ms"] = summary["capacity"]["curve"][0]["start_ms"] - 7000.0
+
+    assert table(doctored(searched, tmp_path / "run", change).to_markdown(), "work of the levels")["0"][1] == "-"
+
+
 def test_a_capture_reports_its_turns(captured: Captured) -> None:
     run = package.Run.open(captured.path)
     turns, markdown = run.turns().to_pandas(), package.report(run).to_markdown()
@@ -228,10 +235,12 @@ def _converted(summary: dict[str, Any], manifest: dict[str, Any]) -> None:
     summary["notes"], manifest["notes"] = [], []
 
 
+FOUR = ("p50", "p90", "p95", "p99")
 CONDITIONS: list[tuple[str, bool, str, Change]] = [
     ("simulated", True, "simulated", lambda s, _: (s["labels"].update(simulated=True), s.update(notes=[]))),
     ("client-limited", True, "the client was the bottleneck", lambda s, _: s["labels"].update(client_limited=True)),
     ("interrupted", True, "told to stop", lambda s, _: s["settings"].update(ended_by="shutdown")),
+    ("ended early", True, "cut off", lambda s, _: s["settings"].update(ended_by="error_rate")),
     ("rows dropped", True, "7 of requests", lambda _, m: m["dropped"].update(requests=7)),
     ("rows dropped", True, "3 of rows lost", lambda _, m: m["counts"].update(rows_lost=3)),
     (
@@ -246,6 +255,12 @@ CONDITIONS: list[tuple[str, bool, str, Change]] = [
     ("no steady state", True, "only the whole run", lambda s, _: s["steady"]["requests"].update(sent=0)),
     ("energy invalid", True, "nvml: GPU-1: coverage 80 %", _power),
     ("output lengths differ", True, "5 outputs", lambda s, _: s["output_length"].update(short=4, long=1)),
+    (
+        "speed overstated",
+        True,
+        "ends 32",
+        lambda s, _: s["steady"]["fields"].update(e2e_ms={"mean": 32_600.0} | dict.fromkeys(FOUR, 1.0) | {"n": 2}),
+    ),
     ("lengths not pinned", False, "ignored", lambda s, _: s["labels"].update(output_length="ignored")),
     ("lengths not verified", False, "6 outputs", lambda s, _: s["output_length"].update(unverified=6)),
     ("prefix hits disagree", False, "2 points", lambda s, _: s["prefix_hits"].update(disagree=True)),

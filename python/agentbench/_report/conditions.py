@@ -29,7 +29,11 @@ PLAIN = (
     ("human time", "human_time"),
     ("retries at most", "max_retries"),
     ("on error", "on_error"),
-    ("error rate at most", "max_error_rate"),
+    ("error rate at most, %", "max_error_rate_pct"),
+    ("time to connect at most, s", "connect_timeout_s"),
+    ("time to first byte at most, s", "first_byte_timeout_s"),
+    ("time between chunks at most, s", "idle_timeout_s"),
+    ("time of a request at most, s", "request_timeout_s"),
 )
 """Settings of a replay that are shown as they are kept."""
 
@@ -121,6 +125,8 @@ def _load(summary: dict[str, Any]) -> Iterator[tuple[str, str]]:
         value = settings.get(name)
         if value is not None and not isinstance(value, dict | list):
             yield label, in_words(value)
+    if settings.get("workers"):
+        yield "workers", count(len(settings["workers"]))
 
 
 def in_words(value: Any) -> str:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from agentbench._figures import number
+from agentbench._report.replayed import headline_part
 from agentbench._report.sections import Flag
 
 if TYPE_CHECKING:
@@ -19,12 +21,14 @@ GRAVE = (
     "client-limited",
     "killed or still running",
     "interrupted",
+    "ended early",
     "rows dropped",
     "failed requests",
     "invalid",
     "no steady state",
     "energy invalid",
     "output lengths differ",
+    "speed overstated",
 )
 """Figures of a run with one of these cannot be used as they are. In the order shown."""
 
@@ -43,10 +47,13 @@ CAUTIONS = (
     "waits changed",
 )
 OTHER = "note"
+UNSEEN_SHARE = 0.1
+"""Share of a response's time after its last chunk with output above which its speed is overstated."""
 
 NAMES = (
     ("simulated", r"the engine is simulated"),
     ("client-limited", r"client[- ]limited|the client was the bottleneck"),
+    ("ended early", r"ended early"),
     ("no steady state", r"no steady state"),
     ("output lengths differ", r"\d+ outputs are shorter or longer"),
     ("a first look", r"preset quick"),
@@ -132,6 +139,8 @@ def _of_requests(summary: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "client-limited", "the client was the bottleneck: the figures are its own, not the engine's"
     if summary["settings"].get("ended_by") == "shutdown":
         yield "interrupted", f"the run was told to stop: {requests['cancelled']:,} requests were cut off"
+    if summary["settings"].get("ended_by") in {"failed_request", "error_rate"}:
+        yield "ended early", "failed requests ended the run: what was on its way was cut off"
     if requests["failed"]:
         kinds = ", ".join(f"{error['n']:,} x {error['kind']}" for error in summary["errors"])
         told = f"{requests['failed']:,} of {requests['sent']:,} requests failed ({kinds}); latencies are of the others"
@@ -139,12 +148,23 @@ def _of_requests(summary: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if requests["sent"] and not summary["steady"]["requests"]["sent"]:
         yield "no steady state", "no request was sent in a steady state: only the whole run has figures"
     yield from _of_lengths(summary)
+    yield from _of_unseen_output(summary)
     if summary["prefix_hits"]["disagree"]:
         yield "prefix hits disagree", "planned, usage and engine prefix hit rates are more than 2 points apart"
     if labels.get("converted"):
         yield "converted", "requests were sent in another API than the recorded one"
     if labels.get("synthetic_trace"):
         yield "synthetic recording", "the recording is synthetic: made up after published statistics"
+
+
+def _of_unseen_output(summary: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Responses that go on long after their last chunk with output: tokens come whose time is not seen."""
+    fields = headline_part(summary)[1]["fields"]
+    if {"e2e_ms", "last_token_ms"} <= fields.keys():
+        whole_ms, seen_ms = fields["e2e_ms"]["mean"], fields["last_token_ms"]["mean"]
+        if whole_ms - seen_ms > UNSEEN_SHARE * whole_ms:
+            told = f"the mean response ends {number((whole_ms - seen_ms) / 1e3)} s after its last chunk with output"
+            yield "speed overstated", f"{told}: TPOT and output speed count tokens whose time they do not see"
 
 
 def _of_lengths(summary: dict[str, Any]) -> Iterator[tuple[str, str]]:

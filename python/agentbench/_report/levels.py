@@ -106,9 +106,11 @@ def _kept(levels: Sequence[dict[str, Any]]) -> tuple[str, ...]:
 
 
 def _steady_seconds(level: dict[str, Any]) -> float | None:
-    if level["start_ms"] is None or level["end_ms"] is None:
-        return None
-    return float(level["end_ms"] - level["start_ms"]) / MILLISECONDS_PER_SECOND
+    start, end = level["start_ms"], level["end_ms"]
+    # A level may have ended before every agent was through its first request: then it had no steady state.
+    return (
+        float(end - start) / MILLISECONDS_PER_SECOND if start is not None and end is not None and end > start else None
+    )
 
 
 def _worst(level: dict[str, Any]) -> str:

@@ -96,7 +96,11 @@ def _latencies(summary: dict[str, Any]) -> Section:
         observed = count(engine.get("requests")) if known else "0"
         rows.append((label, "ms", observed, number(engine.get(field)), *[UNKNOWN] * (len(STATISTICS) - 1)))
     title = f"{name}, {number(part['duration_s'])} s"
-    notes = ("The engine's own times are means over the whole run.",) if engine else ()
+    notes = (
+        ("The engine's own times are means over all its requests, those outside the steady state included.",)
+        if engine
+        else ()
+    )
     return Section(title, tuple(rows), ("", "unit", "n", *STATISTICS), notes, left=2)
 
 
