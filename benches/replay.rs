@@ -16,7 +16,7 @@ use agentbench::api::{Api, parse_request};
 use agentbench::clock::{Clock, elapsed_ms};
 use agentbench::replay::statistics::Statistic;
 use agentbench::replay::{
-    ApiChoice, HumanTime, OnError, OutputLengthRule, Replay, ReplayConfig, ToolTime,
+    ApiChoice, CacheSharing, HumanTime, OnError, OutputLengthRule, Replay, ReplayConfig, ToolTime,
 };
 use agentbench::shutdown::Shutdown;
 use agentbench::trace::record::{RequestRow, RequestStatus, TurnRow, UnitRow};
@@ -181,6 +181,9 @@ async fn replay(addr: SocketAddr, dir: &Path, round: usize) -> Seen {
         tool_time: ToolTime::Recorded,
         human_time: HumanTime::Recorded,
         output_length: OutputLengthRule::Recorded,
+        // No body is scanned for a salt: what is measured is what the client costs at its least.
+        cache_sharing: CacheSharing::Recorded,
+        salt: None,
         strict: false,
     };
     let run = Arc::new(Run::open(&dir.join("recorded")).unwrap());

@@ -456,8 +456,8 @@ class Capacity(Handle):
         Seconds after which a level is ended, whatever it has, in place of the preset's.
     gpus
         GPUs that serve; without it nothing is given per GPU.
-    api, model, api_key, ramp_s, on_error, include_utility, tool_time, human_time, output_length, strict, metrics_url, \
-    poll_interval_s, argv, settings
+    api, model, api_key, ramp_s, on_error, include_utility, tool_time, human_time, output_length, cache_sharing, \
+    salt, strict, metrics_url, poll_interval_s, argv, settings
         As for `Replay`.
     """
 
@@ -487,6 +487,8 @@ class Capacity(Handle):
         tool_time: str = "recorded",
         human_time: str = "none",
         output_length: str = "recorded",
+        cache_sharing: str = "system",
+        salt: str | None = None,
         strict: bool = False,
         metrics_url: str | None = ...,
         poll_interval_s: float = 0.1,
@@ -555,6 +557,21 @@ class Replay(Handle):
         hold a user's text and no tool result, or where a new conversation of the session begins.
     output_length
         The length to pin outputs to: ``recorded``, a number of tokens, or ``natural``: pinned to none.
+    cache_sharing
+        What trajectories may find of each other in the engine's prefix cache. Agents that replay few recordings would
+        hit one another's private text as agents on tasks of their own never do; salts, of 45 bytes a prompt in all,
+        in front of the system text, in the first tool and in front of the first message keep them apart:
+
+        - ``system``: system prompt and tools, within a pass over the recording; nothing across passes. A pass is as
+          many trajectories as the recording has sessions, or as there are agents where these are more.
+        - ``trajectory``: nothing; a trajectory's own requests share as recorded.
+        - ``none``: nothing at all, not even from turn to turn.
+        - ``recorded``: all that is equal, however often a session is played; the bytes are the recorded ones.
+
+        Each level of a capacity search has salts of its own.
+    salt
+        What the salts are made of; by default the run's own, kept in its settings. A run with the salt of an earlier
+        one finds in the engine's cache what that one left there.
     strict
         Whether to refuse an engine that is not known to pin output lengths.
     metrics_url
@@ -597,6 +614,8 @@ class Replay(Handle):
         tool_time: str = "recorded",
         human_time: str = "none",
         output_length: str = "recorded",
+        cache_sharing: str = "system",
+        salt: str | None = None,
         strict: bool = False,
         metrics_url: str | None = ...,
         poll_interval_s: float = 0.1,

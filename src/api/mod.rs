@@ -11,6 +11,7 @@ mod edit;
 mod hints;
 mod messages;
 mod normal_form;
+mod prompt_front;
 pub mod request;
 mod scan;
 pub mod stream;
@@ -22,6 +23,7 @@ use serde::{Deserialize, Serialize};
 
 pub use convert::{convert_request, error_body};
 pub use edit::edit_top_level;
+pub use prompt_front::PromptFront;
 pub use request::{parse_request, raw_request};
 pub use stream::{ReplyDecoder, parse_reply};
 pub use template::rebuild_body;

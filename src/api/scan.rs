@@ -63,6 +63,23 @@ pub(super) fn elements(text: &str, at: usize) -> Option<Vec<Span>> {
     Some(found)
 }
 
+/// The first thing that `find` makes of an element of the array that starts at `at`; what comes after
+/// that element is not read.
+pub(super) fn find_element<T>(
+    text: &str,
+    at: usize,
+    mut find: impl FnMut(Span) -> Option<T>,
+) -> Option<T> {
+    let bytes = text.as_bytes();
+    let mut found = None;
+    each_entry(bytes, at, (b'[', b']'), |start| {
+        let end = value_end(bytes, start)?;
+        found = find(start..end);
+        found.is_none().then_some(end)
+    });
+    found
+}
+
 fn each_entry(
     bytes: &[u8],
     at: usize,
@@ -196,6 +213,10 @@ mod tests {
         assert_eq!(found, ["1", "\"a,]\"", "{\"b\":[2,3]}", "[]"]);
         assert_eq!(elements("[]", 0), Some(vec![]));
         assert_eq!(elements("[1", 0), None);
+        let first_string = |span: Span| text[span.clone()].starts_with('"').then_some(span);
+        assert_eq!(find_element(text, 0, first_string).map(|span| &text[span]), Some("\"a,]\""));
+        assert_eq!(find_element("[1,2", 0, |span| Some(span.start)), Some(1));
+        assert_eq!(find_element("[1]", 0, |_| None::<()>), None);
         let deep = "[".repeat(100_000) + &"]".repeat(100_000);
         assert_eq!(elements(&deep, 0).unwrap()[0], 1..deep.len() - 1);
     }

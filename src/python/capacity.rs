@@ -67,7 +67,7 @@ impl PyCapacity {
         min_requests_per_agent = None, min_steady_s = None, level_time_s = None, gpus = None,
         api = "auto", model = None, api_key = None, ramp_s = None, on_error = "stop-trajectory",
         include_utility = false, tool_time = "recorded", human_time = "none",
-        output_length = "recorded", strict = false, metrics_url = Some(AUTO.to_owned()), poll_interval_s = 0.1,
+        output_length = "recorded", cache_sharing = "system", salt = None, strict = false, metrics_url = Some(AUTO.to_owned()), poll_interval_s = 0.1,
         argv = None, settings = None
     ))]
     #[allow(clippy::too_many_arguments)] // keyword-only on the Python side
@@ -95,6 +95,8 @@ impl PyCapacity {
         tool_time: &str,
         human_time: &str,
         output_length: &str,
+        cache_sharing: &str,
+        salt: Option<String>,
         strict: bool,
         metrics_url: Option<String>,
         poll_interval_s: f64,
@@ -112,6 +114,8 @@ impl PyCapacity {
             tool_time,
             human_time,
             output_length,
+            cache_sharing,
+            salt,
             strict,
         };
         let chosen = PRESETS.iter().find(|known| known.name == preset).ok_or_else(|| {

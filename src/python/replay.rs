@@ -80,7 +80,7 @@ impl PyReplay {
         trace, *, url, out, agents = 1, duration_s = None, trajectories = None, api = "auto",
         model = None, api_key = None, ramp_s = None, on_error = "stop-trajectory",
         include_utility = false, tool_time = "recorded", human_time = "none",
-        output_length = "recorded", strict = false, metrics_url = Some(AUTO.to_owned()), poll_interval_s = 0.1,
+        output_length = "recorded", cache_sharing = "system", salt = None, strict = false, metrics_url = Some(AUTO.to_owned()), poll_interval_s = 0.1,
         power = AUTO.to_owned(), gpus = None, engine_pid = None, idle_baseline_s = None, pue = None,
         argv = None, settings = None
     ))]
@@ -101,6 +101,8 @@ impl PyReplay {
         tool_time: &str,
         human_time: &str,
         output_length: &str,
+        cache_sharing: &str,
+        salt: Option<String>,
         strict: bool,
         metrics_url: Option<String>,
         poll_interval_s: f64,
@@ -123,6 +125,8 @@ impl PyReplay {
             tool_time,
             human_time,
             output_length,
+            cache_sharing,
+            salt,
             strict,
         };
         let replay = ReplayConfig {

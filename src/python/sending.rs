@@ -17,6 +17,8 @@ pub(super) struct SendingArguments<'a> {
     pub(super) tool_time: &'a str,
     pub(super) human_time: &'a str,
     pub(super) output_length: &'a str,
+    pub(super) cache_sharing: &'a str,
+    pub(super) salt: Option<String>,
     pub(super) strict: bool,
 }
 
@@ -37,6 +39,8 @@ impl SendingArguments<'_> {
             tool_time: parsed("tool_time", self.tool_time)?,
             human_time: parsed("human_time", self.human_time)?,
             output_length: parsed("output_length", self.output_length)?,
+            cache_sharing: choice("cache_sharing", self.cache_sharing)?,
+            salt: self.salt,
             strict: self.strict,
         })
     }

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use super::plan::{Plan, PlannedRequest};
 use super::routes::Route;
+use super::salts::Salt;
 use super::settings::LengthForcing;
 use crate::api::{Api, convert, edit_top_level, rebuild_body};
 use crate::error::Result;
@@ -54,8 +55,12 @@ impl Contents {
         self.routes.iter().find(|route| route.recorded == request.api)
     }
 
-    /// The body of a request.
-    pub(super) fn build(&self, request: &PlannedRequest) -> Result<Content, String> {
+    /// The body of a request, with its cache salts where it has any.
+    pub(super) fn build(
+        &self,
+        request: &PlannedRequest,
+        salt: Option<&Salt>,
+    ) -> Result<Content, String> {
         let texts: Vec<&str> = request
             .units
             .iter()
@@ -81,7 +86,12 @@ impl Contents {
         let target = request.target_output_tokens;
         let continuous_usage = self.continuous_usage.contains(&api);
         let edits = edits(api, &self.model, target, forcing, continuous_usage);
-        Ok(Content { api, body: edit_top_level(&body, &edits)?.into() })
+        let body = edit_top_level(&body, &edits)?;
+        let body = match salt {
+            Some(salt) => salt.insert(&body)?,
+            None => body,
+        };
+        Ok(Content { api, body: body.into() })
     }
 }
 

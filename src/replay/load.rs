@@ -17,6 +17,7 @@ use super::plan::Plan;
 use super::progress::Progress;
 use super::rows::RowQueue;
 use super::settings::{EndedBy, OnError};
+use super::shared_prefix::Sharing;
 use super::trajectory::Trajectory;
 use super::window::PhaseTracker;
 use crate::clock::Clock;
@@ -31,6 +32,8 @@ const FAILURE_PAUSE: Duration = Duration::from_secs(1);
 pub(super) struct Load {
     pub(super) plan: Arc<Plan>,
     pub(super) contents: Arc<Contents>,
+    /// What trajectories share in the engine's cache.
+    pub(super) shared: Sharing,
     pub(super) client: Client,
     pub(super) clock: Clock,
     pub(super) rows: RowQueue,

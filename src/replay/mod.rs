@@ -21,8 +21,10 @@ pub mod progress;
 pub mod response;
 mod routes;
 mod rows;
+pub mod salts;
 pub mod samples;
 pub mod settings;
+pub mod shared_prefix;
 pub mod slo;
 mod start;
 pub mod statistics;
@@ -33,6 +35,7 @@ pub mod waits;
 pub mod window;
 
 pub use progress::ReplayProgress;
+pub use salts::CacheSharing;
 pub use settings::{ApiChoice, LengthForcing, OnError, OutputLengthRule, ReplaySettings};
 pub use start::{PreparedReplay, Replay, ReplayConfig, ReplayHandle, ReplayOutcome};
 pub use summary::{Summary, headline_requests, summarize, summarize_run};

@@ -9,7 +9,9 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::waits::{Brings, WaitFor, Waits, waits_for};
+use super::salts::CacheSharing;
+use super::shared_prefix::{PrefixPlanner, PrefixTree, SharedPrefix};
+use super::waits::{Brings, WaitFor, Waits, role_of, waits_for};
 use crate::api::Api;
 use crate::clock::elapsed_ms;
 use crate::trace::record::{Outcome, TurnKind, TurnRow};
@@ -40,6 +42,8 @@ pub struct PlannedRequest {
     pub planned_prompt_tokens: Option<u64>,
     /// Recorded tokens of the leading units that the thread had sent before.
     pub planned_cached_tokens: Option<u64>,
+    /// How far other threads and trajectories may share the prompt.
+    pub shared_prefix: SharedPrefix,
 }
 
 /// One thread of a session: a chain of requests.
@@ -77,6 +81,8 @@ pub struct Plan {
     pub waits: Waits,
     /// Hash of the recording's turns; see `trace::digest`.
     pub content_hash: String,
+    /// What prompts have in common, as far as cache sharing lets them share it.
+    pub prefixes: PrefixTree,
 }
 
 /// What planning must know of a unit's text.
@@ -86,12 +92,19 @@ pub struct UnitFacts {
     pub n_bytes: u64,
     /// What it says of the wait before it.
     pub brings: Brings,
+    /// It is system text or a tool.
+    pub is_head: bool,
 }
 
 impl UnitFacts {
     /// Of a unit's text.
     pub fn of(unit_json: &str) -> Self {
-        Self { n_bytes: unit_json.len() as u64, brings: Brings::of(unit_json) }
+        let role = role_of(unit_json);
+        Self {
+            n_bytes: unit_json.len() as u64,
+            brings: Brings::of(&role, unit_json),
+            is_head: matches!(role.as_str(), "" | "system" | "developer"),
+        }
     }
 }
 
@@ -144,6 +157,7 @@ impl Recorded {
 #[derive(Debug)]
 pub struct Planner {
     include_utility: bool,
+    cache_sharing: CacheSharing,
     sessions: HashMap<String, Vec<Recorded>>,
     unit_index: HashMap<String, u32>,
     unit_hashes: Vec<String>,
@@ -155,11 +169,18 @@ impl Planner {
     pub fn new(include_utility: bool) -> Self {
         Self {
             include_utility,
+            cache_sharing: CacheSharing::default(),
             sessions: HashMap::new(),
             unit_index: HashMap::new(),
             unit_hashes: Vec::new(),
             skipped: BTreeMap::new(),
         }
+    }
+
+    /// The same planner for a replay with this cache sharing.
+    #[must_use]
+    pub fn with_cache_sharing(self, cache_sharing: CacheSharing) -> Self {
+        Self { cache_sharing, ..self }
     }
 
     /// Takes one recorded turn.
@@ -216,6 +237,7 @@ impl Planner {
         let known: Vec<Option<UnitFacts>> =
             self.unit_hashes.iter().map(|hash| unit_facts(hash)).collect();
         let facts: Vec<UnitFacts> = known.iter().map(|unit| unit.unwrap_or_default()).collect();
+        let mut prefixes = PrefixPlanner::new(self.cache_sharing, &facts);
         let mut sessions: Vec<(i64, SessionPlan)> = Vec::new();
         for (session_id, mut turns) in self.sessions {
             for turn in &mut turns {
@@ -223,7 +245,8 @@ impl Planner {
             }
             let threads = threads_of(turns, &mut self.skipped);
             let Some(start_ns) = threads.iter().map(Thread::start_ns).min() else { continue };
-            let session = plan_session(session_id, threads, start_ns, &facts, &mut waits);
+            let session =
+                plan_session(session_id, threads, start_ns, &facts, &mut waits, &mut prefixes);
             sessions.push((start_ns, session));
         }
         sessions.sort_by(|(a_start, a), (b_start, b)| {
@@ -235,6 +258,7 @@ impl Planner {
             skipped: self.skipped,
             waits,
             content_hash: String::new(),
+            prefixes: prefixes.finish(),
         }
     }
 }
@@ -325,6 +349,7 @@ fn plan_session(
     session_start_ns: i64,
     facts: &[UnitFacts],
     waits: &mut Waits,
+    prefixes: &mut PrefixPlanner<'_>,
 ) -> SessionPlan {
     let spans: Vec<Span> = threads
         .iter()
@@ -371,9 +396,12 @@ fn plan_session(
             };
             let wait_ms = waits.replayed_ms(waits_for, wait_ms);
             let cached = planned_cached_tokens(&turn, previous.as_ref(), facts);
+            let n_known = previous.as_ref().map_or(0, |previous| n_shared_units(&turn, previous));
+            let has_head = turn.api != Some(Api::Completions);
+            let shared_prefix = prefixes.add(&turn.units, n_known, has_head);
             previous =
                 Some(PreviousTurn { turn: turn.turn, units: turn.units.clone(), isl: turn.isl });
-            requests.push(planned(turn, after, wait_ms, cached));
+            requests.push(planned(turn, after, wait_ms, cached, shared_prefix));
         }
     }
     SessionPlan { session_id, threads: thread_plans, requests }
@@ -384,6 +412,7 @@ fn planned(
     after: Vec<usize>,
     wait_ms: f64,
     planned_cached_tokens: Option<u64>,
+    shared_prefix: SharedPrefix,
 ) -> PlannedRequest {
     PlannedRequest {
         turn: turn.turn,
@@ -397,6 +426,7 @@ fn planned(
         target_output_tokens: turn.osl,
         planned_prompt_tokens: turn.isl,
         planned_cached_tokens,
+        shared_prefix,
     }
 }
 

@@ -1,7 +1,7 @@
 use super::*;
 use crate::replay::waits::HumanTime;
 
-const UNIT: UnitFacts = UnitFacts { n_bytes: 100, brings: Brings::Other };
+const UNIT: UnitFacts = UnitFacts { n_bytes: 100, brings: Brings::Other, is_head: false };
 
 fn as_recorded() -> Waits {
     Waits { human_time: HumanTime::Recorded, ..Waits::default() }
@@ -255,7 +255,7 @@ fn human_waits_are_told_from_tool_waits() {
             "t" => Brings::ToolResult,
             _ => Brings::Other,
         };
-        Some(UnitFacts { n_bytes: 100, brings })
+        Some(UnitFacts { brings, ..UNIT })
     };
     let plan = planner.finish(&facts, Waits::default());
     let waits_ms: Vec<(String, f64)> = plan.sessions[0]
@@ -267,4 +267,40 @@ fn human_waits_are_told_from_tool_waits() {
     let expected = [("a0", 0.0), ("a1", 2000.0), ("a2", 0.0), ("c0", 2000.0), ("b0", 0.0)];
     assert_eq!(waits_ms, expected.map(|(name, wait_ms)| (name.to_owned(), wait_ms)));
     assert_eq!((plan.waits.tools.n, plan.waits.humans.n), (2, 2));
+}
+
+#[test]
+fn system_text_and_tools_are_told_from_messages() {
+    let is_head = |unit: &str| UnitFacts::of(unit).is_head;
+    for unit in [
+        r#""be brief""#,
+        r#"{"type":"text","text":"be brief"}"#,
+        r#"{"name":"Bash","input_schema":{}}"#,
+        r#"{"role":"system","content":"be brief"}"#,
+        r#"{"role":"developer","content":"be brief"}"#,
+    ] {
+        assert!(is_head(unit), "{unit}");
+    }
+    for role in ["user", "assistant", "tool"] {
+        assert!(!is_head(&format!(r#"{{"role":"{role}","content":"x"}}"#)));
+    }
+}
+
+#[test]
+fn parallel_tools_are_waited_for_once_by_the_recorded_gap() {
+    // Three results of tools that ran at once: 2 s went by, whatever each of them took.
+    let mut planner = Planner::new(true);
+    planner.add(turn("a 0 0..1 units=sh"));
+    planner.add(turn("a 1 3..4 wait=2000 units=shaxyz shared=2"));
+    // A row without the time has it from the turns' own times.
+    planner.add(turn("a 2 9..9.5 units=shaxyzbxyz shared=6"));
+    let facts = |hash: &str| {
+        let brings = if "xyz".contains(hash) { Brings::ToolResult } else { Brings::Other };
+        Some(UnitFacts { brings, ..UNIT })
+    };
+    let plan = planner.finish(&facts, Waits::default());
+    let waits_ms: Vec<f64> =
+        plan.sessions[0].requests.iter().map(|request| request.wait_ms.round()).collect();
+    assert_eq!(waits_ms, [0.0, 2000.0, 5000.0]);
+    assert_eq!((plan.waits.tools.n, plan.waits.tools.recorded_s.round()), (2, 7.0));
 }

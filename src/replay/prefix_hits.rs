@@ -1,9 +1,10 @@
 //! The prefix hit rate, three times side by side: as the recording plans it, as the responses' usage
 //! tells it, as the engine's counters tell it.
 //!
-//! Pure. The plan counts what a thread shares with its own earlier requests. What agents share with
-//! one another, or with an earlier pass over the same recording, makes the other two higher than the
-//! plan: a disagreement above 2 points is flagged, because such hits are not the recording's.
+//! Pure. The plan counts what a request shares with its thread's earlier turns and, as far as the
+//! run's cache sharing lets it, with what other threads and trajectories had sent before it, in a cache
+//! that forgets nothing. A disagreement above 2 points is flagged: a cache that is too small, requests
+//! that came before what they share was computed, hits left by another run, or salts that fail.
 
 use serde::{Deserialize, Serialize};
 
@@ -17,7 +18,7 @@ const TOLERANCE_POINTS: f64 = 2.0;
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PrefixHits {
-    /// From the recording's units, in recorded tokens.
+    /// From the recording's units and the run's cache sharing, in recorded tokens.
     pub planned_pct: Option<f64>,
     /// From the responses' usage, over the requests that tell it.
     pub usage_pct: Option<f64>,

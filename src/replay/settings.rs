@@ -7,6 +7,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use super::plan::Plan;
+use super::salts::CacheSharing;
 use super::waits::{HumanTime, ToolTime, WaitTotal};
 use super::window::Window;
 use crate::trace::Run;
@@ -211,6 +212,13 @@ pub struct ReplaySettings {
     pub human_waits: WaitTotal,
     /// The length that outputs are asked to have.
     pub output_length: OutputLengthRule,
+    /// What prompts of different trajectories could share in the engine's cache.
+    pub cache_sharing: CacheSharing,
+    /// What the run's salts were made of; none where it had none. A run with the same one finds in the
+    /// engine's cache what this one left there.
+    pub salt: Option<String>,
+    /// Trajectories in a pass: they share system prompt and tools where cache sharing is `system`.
+    pub trajectories_per_pass: u64,
     /// The run was to be refused where output lengths cannot be pinned.
     pub strict: bool,
     /// The API asked for.

@@ -17,13 +17,15 @@ use super::plan::{Plan, Planner, UnitFacts};
 use super::progress::{Progress, ReplayProgress};
 use super::routes::{Route, choose_routes};
 use super::rows::{RowQueue, RowThread};
+use super::salts::{CacheSharing, Salts};
 use super::samples::Samples;
 use super::settings::{
     ApiChoice, EndedBy, LengthForcing, OnError, OutputLengthRule, ReplaySettings, TraceIdentity,
 };
+use super::shared_prefix::Sharing;
 use super::waits::{HumanTime, ToolTime, Waits};
 use super::window::{PhaseTracker, Window};
-use crate::api::Api;
+use crate::api::{Api, ContentHash};
 use crate::clock::Clock;
 use crate::engine::control::{Control, Health};
 use crate::error::{Error, Result};
@@ -65,6 +67,11 @@ pub struct ReplayConfig {
     pub human_time: HumanTime,
     /// The length that outputs are asked to have.
     pub output_length: OutputLengthRule,
+    /// What prompts of different trajectories may share in the engine's cache.
+    pub cache_sharing: CacheSharing,
+    /// What the salts that see to it are made of; none: the run's own, so that it finds nothing in
+    /// the cache that an earlier run left there.
+    pub salt: Option<String>,
     /// Refuses to run where the engine is not known to pin output lengths.
     pub strict: bool,
 }
@@ -189,6 +196,7 @@ impl PreparedReplay {
         let ramp = self.config.ramp.unwrap_or_else(|| (RAMP_PER_AGENT * agents).min(RAMP_LIMIT));
         let settings = ReplaySettings {
             agents,
+            trajectories_per_pass: trajectories_per_pass(&self.plan, agents),
             ramp_s: ramp.as_secs_f64(),
             trajectories: None,
             duration_s: None,
@@ -225,10 +233,17 @@ impl PreparedReplay {
             engine.routes,
             engine.continuous_usage,
         );
+        let salts = Salts::new(
+            settings.cache_sharing,
+            settings.salt.as_deref().unwrap_or_default(),
+            level,
+            settings.trajectories_per_pass,
+        );
         let workers = tokio::runtime::Handle::current().metrics().num_workers();
         let load = Arc::new(Load {
             plan,
             contents: Arc::new(contents),
+            shared: Sharing::new(salts),
             client: engine.client,
             clock,
             rows: queue,
@@ -348,8 +363,8 @@ const PLANNED_COLUMNS: [&str; 19] = [
 
 /// The plan of a recording. Blocks: reads its tables.
 fn plan_of(run: &Run, config: &ReplayConfig) -> Result<Plan> {
-    let mut planner = Planner::new(config.include_utility);
     let mut digest = TurnDigest::default();
+    let mut planner = Planner::new(config.include_utility).with_cache_sharing(config.cache_sharing);
     for turn in run.rows_of_columns::<TurnRow>(&PLANNED_COLUMNS)? {
         let turn = turn?;
         digest.add(&turn);
@@ -441,6 +456,17 @@ fn check_lengths_pinned(routes: &[Route]) -> Result<()> {
     }
 }
 
+/// Agents at work at once are in one pass, however few the sessions are.
+fn trajectories_per_pass(plan: &Plan, agents: u32) -> u64 {
+    (plan.sessions.len() as u64).max(u64::from(agents))
+}
+
+/// A salt that no other run has: of its start, to the nanosecond, and its process.
+fn own_salt(clock: Clock) -> String {
+    let start = format!("{} {}", clock.anchor_ns(), std::process::id());
+    ContentHash::of(start.as_bytes()).hex()[..16].to_owned()
+}
+
 fn settings(
     run: &Run,
     config: &ReplayConfig,
@@ -462,6 +488,13 @@ fn settings(
     if config.output_length != OutputLengthRule::Recorded {
         let rule = String::from(config.output_length);
         notes.push(format!("output lengths are not the recorded ones: {rule}"));
+    }
+    notes.push(config.cache_sharing.note());
+    if let Some(salt) = config.salt.as_ref().filter(|_| config.cache_sharing.has_salts()) {
+        notes.push(format!(
+            "the salt {salt:?} was given: what an earlier run with the same one left in the engine's \
+             cache counts as a hit"
+        ));
     }
     if agents < config.agents {
         notes.push(format!(
@@ -491,6 +524,12 @@ fn settings(
         tool_waits: plan.waits.tools,
         human_waits: plan.waits.humans,
         output_length: config.output_length,
+        cache_sharing: config.cache_sharing,
+        salt: config
+            .cache_sharing
+            .has_salts()
+            .then(|| config.salt.clone().unwrap_or_else(|| own_salt(clock))),
+        trajectories_per_pass: trajectories_per_pass(plan, agents),
         strict: config.strict,
         api: config.api,
         routes: engine.routes.iter().map(Route::as_setting).collect(),

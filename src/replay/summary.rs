@@ -14,6 +14,7 @@ use super::engine_figures::{EngineFigures, Span, engine_figures};
 use super::measure::{itl_ms, new_prompt_tokens, output_tokens_per_s, token_gaps};
 use super::power_figures::{PowerFigures, power_figures};
 use super::prefix_hits::{PrefixHits, prefix_hits};
+use super::salts::CacheSharing;
 use super::settings::{LengthForcing, ReplaySettings};
 use super::statistics::Statistic;
 use crate::clock::unix_seconds;
@@ -207,12 +208,12 @@ fn summarize_search(
     }
     let mut summary = summarize(&requests, &trajectories, engine_samples, &settings);
     summary.labels.load = format!("service level {}", capacity.settings.slo.join(" and "));
-    summary.notes.splice(0..0, search_notes(&capacity));
+    summary.notes.splice(0..0, search_notes(&capacity, settings.cache_sharing));
     summary.capacity = Some(capacity);
     summary
 }
 
-fn search_notes(capacity: &CapacityFigures) -> Vec<String> {
+fn search_notes(capacity: &CapacityFigures, cache_sharing: CacheSharing) -> Vec<String> {
     let mut notes = vec![capacity.result.clone()];
     if let Some(level) = capacity.level {
         notes.push(format!("the figures beside the level table are of level {level} alone"));
@@ -228,11 +229,12 @@ fn search_notes(capacity: &CapacityFigures) -> Vec<String> {
         notes.push("a level passed once and failed once: the lower answer is given".into());
     }
     if capacity.curve.iter().any(|row| !row.cache_reset) {
-        notes.push(
-            "the engine's cache was not emptied before every level: levels may profit from those \
-             before them"
-                .into(),
-        );
+        let apart = if cache_sharing.has_salts() {
+            "salts of its own kept each level from the prompts of those before it"
+        } else {
+            "levels may profit from those before them"
+        };
+        notes.push(format!("the engine's cache was not emptied before every level: {apart}"));
     }
     notes
 }

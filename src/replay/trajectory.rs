@@ -29,6 +29,7 @@ pub(super) struct Trajectory<'run> {
     agent: &'run Agent,
     session: &'run SessionPlan,
     session_index: usize,
+    index: u64,
     id: String,
     invocation: u32,
     start_ns: i64,
@@ -64,6 +65,7 @@ impl<'run> Trajectory<'run> {
             agent,
             session,
             session_index,
+            index,
             id: match load.level {
                 Some(level) => format!("level-{level:03}-trajectory-{index:06}"),
                 None => format!("trajectory-{index:06}"),
@@ -86,6 +88,7 @@ impl<'run> Trajectory<'run> {
             self.load.rows.send(self.row()).await;
             self.load.progress.trajectory_ended();
         }
+        self.load.shared.trajectory_ended(self.index);
         sent == 0 || ok > 0
     }
 
@@ -129,8 +132,9 @@ impl<'run> Trajectory<'run> {
         let contents = Arc::clone(&self.load.contents);
         let plan = Arc::clone(&self.load.plan);
         let session = self.session_index;
+        let salt = self.load.shared.salts.of(self.index, at);
         let built = tokio::task::spawn_blocking(move || {
-            contents.build(&plan.sessions[session].requests[at])
+            contents.build(&plan.sessions[session].requests[at], salt.as_ref())
         });
         let content = built.await.map_err(|error| error.to_string())?;
         drop(permit);
@@ -153,6 +157,8 @@ impl<'run> Trajectory<'run> {
             }
             phases.phase()
         };
+        let planned_cached_tokens =
+            load.shared.planned_cached_tokens(&load.plan.prefixes, self.index, request);
         load.progress.request_sent();
         self.totals.sent.fetch_add(1, Ordering::Relaxed);
         let exchange = match content {
@@ -177,6 +183,7 @@ impl<'run> Trajectory<'run> {
             api,
             phase,
             level: load.level,
+            planned_cached_tokens,
             ..row(request, due_ns, load.clock.anchor_ns(), exchange)
         };
         self.count(&row);
@@ -252,7 +259,6 @@ fn row(request: &PlannedRequest, due_ns: i64, anchor_ns: i64, exchange: Exchange
         completion_tokens: usage.completion_tokens,
         cached_tokens: usage.cached_tokens,
         planned_prompt_tokens: request.planned_prompt_tokens,
-        planned_cached_tokens: request.planned_cached_tokens,
         target_output_tokens: request.target_output_tokens,
         output_length: output_length(request.target_output_tokens, usage.completion_tokens),
         attempts: 1,

@@ -155,18 +155,23 @@ pub enum Brings {
     Other,
 }
 
+/// The role that a unit's JSON names; empty where it names none, as system blocks and tools do, and
+/// where it is no object. Only the role is read, so that most units cost no tree.
+pub fn role_of(unit_json: &str) -> String {
+    #[derive(Deserialize)]
+    struct Role {
+        #[serde(default)]
+        role: String,
+    }
+    serde_json::from_str::<Role>(unit_json).map(|unit| unit.role).unwrap_or_default()
+}
+
 impl Brings {
-    /// Reads a unit's JSON.
-    pub fn of(unit_json: &str) -> Self {
-        /// Only the role, so that most units cost no tree.
-        #[derive(Deserialize)]
-        struct Role {
-            #[serde(default)]
-            role: String,
-        }
-        match serde_json::from_str::<Role>(unit_json).map(|unit| unit.role).as_deref() {
-            Ok("tool") => Self::ToolResult,
-            Ok("user") => serde_json::from_str(unit_json).map_or(Self::Other, |unit| user(&unit)),
+    /// Of a unit with this role.
+    pub fn of(role: &str, unit_json: &str) -> Self {
+        match role {
+            "tool" => Self::ToolResult,
+            "user" => serde_json::from_str(unit_json).map_or(Self::Other, |unit| user(&unit)),
             _ => Self::Other,
         }
     }
@@ -320,7 +325,7 @@ mod tests {
 
     #[track_caller]
     fn check_units(units: &[&str], expected: WaitFor) {
-        assert_eq!(waits_for(units.iter().map(|unit| Brings::of(unit))), expected);
+        assert_eq!(waits_for(units.iter().map(|unit| Brings::of(&role_of(unit), unit))), expected);
     }
 
     #[test]

@@ -502,7 +502,8 @@ pub struct RequestRow {
     pub cached_tokens: Option<u64>,
     /// Prompt tokens of the recording.
     pub planned_prompt_tokens: Option<u64>,
-    /// Prompt tokens that the recording shares with what its thread sent before, in recorded tokens.
+    /// Recorded prompt tokens that were in the engine's cache by plan: shared with what its thread, and as far
+    /// as cache sharing lets it others, had sent before.
     pub planned_cached_tokens: Option<u64>,
     /// Output tokens asked for.
     pub target_output_tokens: Option<u64>,

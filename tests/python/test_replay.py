@@ -27,7 +27,7 @@ def planned(run: agentbench.Run) -> pl.DataFrame:
 def test_a_capture_is_replayed_as_recorded(
     engine: agentbench.SimulatedEngine, captured: Captured, tmp_path: Path
 ) -> None:
-    run = agentbench.replay(captured.path, url=engine.url, agents=2, out=tmp_path / "run")
+    run = agentbench.replay(captured.path, url=engine.url, agents=2, cache_sharing="recorded", out=tmp_path / "run")
     requests = run.requests().to_polars()
     recorded = agentbench.Run.open(captured.path).turns().to_polars()
     assert sorted(requests["source_request_id"]) == sorted(recorded["request_id"])
@@ -182,8 +182,41 @@ def test_waits_and_output_lengths_are_settings_of_the_run(
 
 
 @pytest.mark.parametrize(
-    ("name", "word"), [("tool_time", "often"), ("human_time", "5s"), ("output_length", "0"), ("tool_time", "scale:-1")]
+    ("name", "word"),
+    [
+        ("tool_time", "often"),
+        ("human_time", "5s"),
+        ("output_length", "0"),
+        ("tool_time", "scale:-1"),
+        ("cache_sharing", "some"),
+    ],
 )
 def test_a_wrong_rule_names_its_argument(name: str, word: str, captured: Captured, tmp_path: Path) -> None:
     with pytest.raises(agentbench.ConfigError, match=name):
         agentbench.replay(captured.path, url="http://127.0.0.1:9", out=tmp_path / "run", **{name: word})
+
+
+def test_the_sample_hits_the_cache_as_planned(tmp_path: Path) -> None:
+    with agentbench.SimulatedEngine(speed="instant") as engine:
+        for sharing in ("system", "trajectory", "none"):
+            run = agentbench.replay(
+                url=engine.url, agents=4, tool_time="none", cache_sharing=sharing, out=tmp_path / sharing
+            )
+            summary = run.summary()
+            assert summary is not None
+            assert summary["settings"]["cache_sharing"] == sharing
+            hits = summary["prefix_hits"]
+            assert hits["planned_pct"] == pytest.approx(hits["usage_pct"], abs=2.0)
+            assert hits["disagree"] is False
+            assert any(note.startswith(f"cache sharing {sharing}: ") for note in summary["notes"])
+
+
+def test_a_salt_lets_a_run_find_the_cache_of_another(
+    engine: agentbench.SimulatedEngine, captured: Captured, tmp_path: Path
+) -> None:
+    def cached(name: str, salt: str | None) -> int:
+        run = agentbench.replay(captured.path, url=engine.url, salt=salt, out=tmp_path / name)
+        return int(run.requests().to_polars()["cached_tokens"].sum())
+
+    first, own, same = cached("first", "one"), cached("own", None), cached("same", "one")
+    assert first == own < same

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from click import Context, Parameter
 
 SECONDS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+CACHE_SHARINGS = ("system", "trajectory", "none", "recorded")
 PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
 
 

@@ -9,7 +9,7 @@ import click
 from agentbench import APIS, SPEEDS
 
 from .argv import masked_argv
-from .parameters import DURATION, URL, URL_OR_NONE
+from .parameters import CACHE_SHARINGS, DURATION, URL, URL_OR_NONE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,6 +57,22 @@ def sending_options(command: Callable[..., Any]) -> Callable[..., Any]:
             help="Tokens to pin outputs to.",
         ),
         click.option(
+            "--cache-sharing",
+            type=click.Choice(CACHE_SHARINGS),
+            default=CACHE_SHARINGS[0],
+            show_default=True,
+            help="What trajectories may find of each other in the engine's cache. system: system prompt and tools,"
+            " within a pass (as many trajectories as there are sessions, or agents where these are more). trajectory:"
+            " nothing. none: no request finds anything. recorded: all that is equal, however often a session is"
+            " played.",
+        ),
+        click.option(
+            "--salt",
+            metavar="TEXT",
+            help="What the salts that keep caches apart are made of; a run with the same TEXT finds the cache of the"
+            " run before.  [default: the run's own]",
+        ),
+        click.option(
             "--strict", is_flag=True, help="Refuse an engine that does not pin output lengths.  [default: off]"
         ),
         click.option(
@@ -79,7 +95,9 @@ def sending_settings(options: dict[str, Any]) -> dict[str, Any]:
         "on_error": "continue" if options.pop("continue_on_error") else "stop-trajectory",
         "argv": masked_argv(),
     }
-    for name in ("api", "model", "api_key", "include_utility", "tool_time", "human_time", "output_length", "strict"):
+    for name in ("cache_sharing", "salt", "strict"):
+        settings[name] = options.pop(name)
+    for name in ("api", "model", "api_key", "include_utility", "tool_time", "human_time", "output_length"):
         settings[name] = options.pop(name)
     metrics_url = options.pop("metrics_url")
     if metrics_url is not None:

@@ -1,6 +1,7 @@
 //! Replays against an engine made of a script: what is sent, in which order, and what the rows say.
 //! Times are compared with one another, never with a clock.
 
+mod cache_sharing;
 mod faults;
 pub(crate) mod recording;
 mod sending;

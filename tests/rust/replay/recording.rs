@@ -7,8 +7,8 @@ use agentbench::api::{Api, parse_request};
 use agentbench::clock::Clock;
 use agentbench::error::Result;
 use agentbench::replay::{
-    ApiChoice, HumanTime, OnError, OutputLengthRule, Replay, ReplayConfig, ReplayHandle,
-    ReplayOutcome, Summary, ToolTime, summarize_run,
+    ApiChoice, CacheSharing, HumanTime, OnError, OutputLengthRule, Replay, ReplayConfig,
+    ReplayHandle, ReplayOutcome, Summary, ToolTime, summarize_run,
 };
 use agentbench::shutdown::Shutdown;
 use agentbench::trace::record::{RequestRow, TrajectoryRow, TurnKind, TurnRow, UnitRow};
@@ -125,6 +125,8 @@ pub(crate) fn config(url: String) -> ReplayConfig {
         tool_time: ToolTime::Recorded,
         human_time: HumanTime::Recorded,
         output_length: OutputLengthRule::Recorded,
+        cache_sharing: CacheSharing::Recorded,
+        salt: None,
         strict: false,
     }
 }

@@ -14,13 +14,13 @@ use super::recording::{Running, config, replay};
 /// Times of the recording over times of the replay.
 const FASTER: f64 = 1000.0;
 
-/// Synthetic sessions, and the same with all waits shortened.
-fn synthetic(dir: &std::path::Path) -> Run {
+/// Synthetic sessions with all waits shortened.
+pub(super) fn synthetic(dir: &std::path::Path, sessions: u32) -> Run {
     let config = SynthesizeConfig {
         out: dir.join("synthetic"),
         run_id: String::new(),
         profile: "sample".into(),
-        sessions: 3,
+        sessions,
         seed: 7,
         max_turns: Some(4),
         start_ns: DEFAULT_START_NS,
@@ -58,7 +58,7 @@ fn faster(turn: TurnRow) -> TurnRow {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_synthetic_recording_gives_the_planned_tokens_on_the_embedded_engine() {
     let dir = tempfile::tempdir().unwrap();
-    let recorded = synthetic(dir.path());
+    let recorded = synthetic(dir.path(), 3);
     let turns: Vec<TurnRow> = recorded.rows().unwrap().map(Result::unwrap).collect();
     let profile = Profile::named("instant").unwrap();
     let listen = "127.0.0.1:0".parse().unwrap();
