@@ -9,6 +9,7 @@ mod completions;
 pub mod convert;
 mod edit;
 mod hints;
+mod list;
 mod messages;
 mod normal_form;
 mod prompt_front;
@@ -23,6 +24,7 @@ use serde::{Deserialize, Serialize};
 
 pub use convert::{convert_request, error_body};
 pub use edit::edit_top_level;
+pub use list::{list_elements, replace_elements};
 pub use prompt_front::PromptFront;
 pub use request::{parse_request, raw_request};
 pub use stream::{ReplyDecoder, parse_reply};

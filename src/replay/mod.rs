@@ -11,6 +11,7 @@ pub mod client;
 mod content;
 pub mod engine_figures;
 pub mod levels;
+pub mod live_figures;
 mod load;
 pub mod measure;
 pub mod noise;
@@ -36,7 +37,9 @@ pub mod window;
 
 pub use progress::ReplayProgress;
 pub use salts::CacheSharing;
-pub use settings::{ApiChoice, LengthForcing, OnError, OutputLengthRule, ReplaySettings};
+pub use settings::{
+    ApiChoice, ContentMode, LengthForcing, OnError, OutputLengthRule, ReplaySettings,
+};
 pub use start::{PreparedReplay, Replay, ReplayConfig, ReplayHandle, ReplayOutcome};
 pub use summary::{Summary, headline_requests, summarize, summarize_run};
 pub use waits::{HumanTime, ToolTime};

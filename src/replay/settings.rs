@@ -39,6 +39,30 @@ pub enum OnError {
     Continue,
 }
 
+/// What the requests say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ContentMode {
+    /// The recorded history, byte for byte.
+    #[default]
+    Recorded,
+    /// The engine's own answers take the place of the recorded ones in a thread's later requests.
+    Live,
+}
+
+impl ContentMode {
+    /// What a reader of the figures must know; nothing of the recorded content.
+    pub(super) fn note(self) -> Option<&'static str> {
+        match self {
+            Self::Recorded => None,
+            Self::Live => Some(
+                "what was sent is not the recording (content live): in each thread the engine's own \
+                 answers take the place of the recorded ones",
+            ),
+        }
+    }
+}
+
 /// Which length the outputs are asked to have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
@@ -202,6 +226,8 @@ pub struct ReplaySettings {
     pub on_error: OnError,
     /// Turns that are not the agent's work were sent too.
     pub include_utility: bool,
+    /// What the requests say.
+    pub content: ContentMode,
     /// What became of the waits for tools.
     pub tool_time: ToolTime,
     /// What became of the waits for humans.

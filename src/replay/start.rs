@@ -20,7 +20,8 @@ use super::rows::{RowQueue, RowThread};
 use super::salts::{CacheSharing, Salts};
 use super::samples::Samples;
 use super::settings::{
-    ApiChoice, EndedBy, LengthForcing, OnError, OutputLengthRule, ReplaySettings, TraceIdentity,
+    ApiChoice, ContentMode, EndedBy, LengthForcing, OnError, OutputLengthRule, ReplaySettings,
+    TraceIdentity,
 };
 use super::shared_prefix::Sharing;
 use super::waits::{HumanTime, ToolTime, Waits};
@@ -61,6 +62,8 @@ pub struct ReplayConfig {
     pub include_utility: bool,
     /// The API that requests are sent to.
     pub api: ApiChoice,
+    /// What the requests say.
+    pub content: ContentMode,
     /// What becomes of the recorded waits for tools.
     pub tool_time: ToolTime,
     /// What becomes of the recorded waits for humans.
@@ -229,6 +232,7 @@ impl PreparedReplay {
         let contents = Contents::new(
             run,
             Arc::clone(&plan),
+            settings.content,
             settings.model.clone(),
             engine.routes,
             engine.continuous_usage,
@@ -484,6 +488,7 @@ fn settings(
     let agents = config.agents.min(most);
     let ramp = config.ramp.unwrap_or_else(|| (RAMP_PER_AGENT * agents).min(RAMP_LIMIT));
     let mut notes: Vec<String> = engine.routes.iter().flat_map(Route::notes).collect();
+    notes.extend(config.content.note().map(str::to_owned));
     notes.extend(plan.waits.notes());
     if config.output_length != OutputLengthRule::Recorded {
         let rule = String::from(config.output_length);
@@ -519,6 +524,7 @@ fn settings(
         ramp_s: ramp.as_secs_f64(),
         on_error: config.on_error,
         include_utility: config.include_utility,
+        content: config.content,
         tool_time: config.tool_time,
         human_time: config.human_time,
         tool_waits: plan.waits.tools,

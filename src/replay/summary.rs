@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::capacity_summary::{CapacityFigures, CapacitySettings, capacity_figures};
 use super::engine_figures::{EngineFigures, Span, engine_figures};
+use super::live_figures::{LiveFigures, live_figures};
 use super::measure::{itl_ms, new_prompt_tokens, output_tokens_per_s, token_gaps};
 use super::power_figures::{PowerFigures, power_figures};
 use super::prefix_hits::{PrefixHits, prefix_hits};
@@ -142,6 +143,9 @@ pub struct Summary {
     pub whole: PartFigures,
     /// The three prefix-hit figures, of the whole run.
     pub prefix_hits: PrefixHits,
+    /// What became of the recorded answers; only there with live content.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub live: Option<LiveFigures>,
     /// The engine's own counters over the whole run; null where it was not polled.
     pub engine: Option<EngineFigures>,
     /// Power and energy of the steady state; not there for a capacity search, whose levels have their own.
@@ -266,6 +270,7 @@ pub fn summarize(
         steady: part_figures(&steady, settings.window.steady_s()),
         whole: part_figures(&all, span_ms.map(|(start_ms, end_ms)| (end_ms - start_ms) / 1e3)),
         prefix_hits: prefix_hits(requests, engine.as_ref()),
+        live: live_figures(requests),
         engine,
         power: None,
         settings: settings.clone(),
@@ -450,6 +455,7 @@ fn add_notes(summary: &mut Summary) {
         );
     }
     notes.extend(summary.prefix_hits.notes());
+    notes.extend(summary.live.iter().filter_map(LiveFigures::note));
     if let Some(engine) = &summary.engine {
         if engine.counter_reset {
             notes

@@ -11,7 +11,7 @@ use tokio::sync::SetOnce;
 use tokio_util::sync::CancellationToken;
 
 use super::client::Exchange;
-use super::content::Content;
+use super::content::{Content, Conversation};
 use super::load::{Agent, Load};
 use super::measure::{output_length, tpot_ms};
 use super::plan::{PlannedRequest, SessionPlan, ThreadPlan};
@@ -94,6 +94,7 @@ impl<'run> Trajectory<'run> {
 
     /// One thread: a request after another, until one cannot be started any more.
     async fn play_thread(&self, thread: &ThreadPlan) {
+        let mut conversation = self.load.contents.conversation();
         for at in thread.requests.clone() {
             let request = &self.session.requests[at];
             let due = self.halt.run_until_cancelled(self.due_ns(request)).await;
@@ -101,11 +102,12 @@ impl<'run> Trajectory<'run> {
             if !self.load.reached(due_ns - BUILD_LEAD_NS, &self.halt).await {
                 return;
             }
-            let content = self.build(at).await;
+            let content = self.build(at, &mut conversation).await;
             if !self.load.reached(due_ns, &self.halt).await {
                 return;
             }
-            let (row, ended_ns) = self.perform(thread, request, due_ns, content).await;
+            let (row, ended_ns) =
+                self.perform(thread, request, due_ns, content, &mut conversation).await;
             let failed = row.status != RequestStatus::Ok;
             self.load.rows.send(row).await;
             if failed && self.load.on_error == OnError::StopTrajectory {
@@ -127,16 +129,19 @@ impl<'run> Trajectory<'run> {
     }
 
     /// Builds a body on a thread that no byte waits for.
-    async fn build(&self, at: usize) -> Result<Content, String> {
+    async fn build(&self, at: usize, conversation: &mut Conversation) -> Result<Content, String> {
         let permit = self.load.builders.acquire().await.map_err(|error| error.to_string())?;
         let contents = Arc::clone(&self.load.contents);
         let plan = Arc::clone(&self.load.plan);
         let session = self.session_index;
         let salt = self.load.shared.salts.of(self.index, at);
+        let mut taken = std::mem::take(conversation);
         let built = tokio::task::spawn_blocking(move || {
-            contents.build(&plan.sessions[session].requests[at], salt.as_ref())
+            let request = &plan.sessions[session].requests[at];
+            (contents.build(request, &mut taken, salt.as_ref()), taken)
         });
-        let content = built.await.map_err(|error| error.to_string())?;
+        let content;
+        (content, *conversation) = built.await.map_err(|error| error.to_string())?;
         drop(permit);
         content
     }
@@ -148,6 +153,7 @@ impl<'run> Trajectory<'run> {
         request: &PlannedRequest,
         due_ns: i64,
         content: Result<Content, String>,
+        conversation: &mut Conversation,
     ) -> (RequestRow, i64) {
         let load = self.load;
         let phase = {
@@ -161,7 +167,8 @@ impl<'run> Trajectory<'run> {
             load.shared.planned_cached_tokens(&load.plan.prefixes, self.index, request);
         load.progress.request_sent();
         self.totals.sent.fetch_add(1, Ordering::Relaxed);
-        let exchange = match content {
+        let live = content.as_ref().ok().and_then(|content| content.live);
+        let mut exchange = match content {
             Ok(content) => load.client.send(content.api, content.body, &load.abort).await,
             Err(message) => {
                 let now_ns = load.clock.now_ns();
@@ -172,6 +179,10 @@ impl<'run> Trajectory<'run> {
         if !self.agent.warmed_up.swap(true, Ordering::Relaxed) {
             load.phases().first_request_ended(load.clock.run_ms());
         }
+        conversation.answered(|| {
+            let ok = exchange.failure.is_none() && !exchange.cancelled;
+            ok.then(|| std::mem::take(&mut exchange.received.reply.blocks))
+        });
         let ended_ns = exchange.end_ns;
         let api = load.contents.api(request).as_str().to_owned();
         let row = RequestRow {
@@ -184,6 +195,12 @@ impl<'run> Trajectory<'run> {
             phase,
             level: load.level,
             planned_cached_tokens,
+            live_answers: live.map(|live| live.live),
+            recorded_answers: live.map(|live| live.recorded),
+            live_results_as_text: live.map(|live| live.departures.results_as_text),
+            live_calls_unanswered: live.map(|live| live.departures.calls_unanswered),
+            live_results_of_other_tools: live.map(|live| live.departures.results_of_other_tools),
+            live_arguments_malformed: live.map(|live| live.departures.arguments_malformed),
             ..row(request, due_ns, load.clock.anchor_ns(), exchange)
         };
         self.count(&row);

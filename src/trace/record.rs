@@ -523,6 +523,20 @@ pub struct RequestRow {
     pub phase: Phase,
     /// Capacity: the level in which it was sent.
     pub level: Option<u32>,
+    /// Live content: answers in this request's history that are the engine's own; null otherwise.
+    pub live_answers: Option<u32>,
+    /// Live content: answers in this request's history that are the recorded ones, because the request
+    /// before failed or the recording edited its history.
+    pub recorded_answers: Option<u32>,
+    /// Live content, here and below of the answer that is new in the history: recorded tool results
+    /// that it has no call for, sent as user text.
+    pub live_results_as_text: Option<u32>,
+    /// Its calls that the recording has no result for, sent with an error result.
+    pub live_calls_unanswered: Option<u32>,
+    /// Recorded results that stand after a call of another tool.
+    pub live_results_of_other_tools: Option<u32>,
+    /// Its calls whose arguments are no JSON object, sent as an object that holds their text.
+    pub live_arguments_malformed: Option<u32>,
 }
 
 /// One play of one recorded session by one agent.

@@ -213,6 +213,12 @@ const REQUESTS: Columns = &[
     ("stop_reason", Label),
     ("phase", Label),
     ("level", U32),
+    ("live_answers", U32),
+    ("recorded_answers", U32),
+    ("live_results_as_text", U32),
+    ("live_calls_unanswered", U32),
+    ("live_results_of_other_tools", U32),
+    ("live_arguments_malformed", U32),
 ];
 
 const TRAJECTORIES: Columns = &[

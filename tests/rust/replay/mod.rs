@@ -3,6 +3,7 @@
 
 mod cache_sharing;
 mod faults;
+mod live;
 pub(crate) mod recording;
 mod sending;
 mod simulated;

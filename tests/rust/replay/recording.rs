@@ -7,8 +7,8 @@ use agentbench::api::{Api, parse_request};
 use agentbench::clock::Clock;
 use agentbench::error::Result;
 use agentbench::replay::{
-    ApiChoice, CacheSharing, HumanTime, OnError, OutputLengthRule, Replay, ReplayConfig,
-    ReplayHandle, ReplayOutcome, Summary, ToolTime, summarize_run,
+    ApiChoice, CacheSharing, ContentMode, HumanTime, OnError, OutputLengthRule, Replay,
+    ReplayConfig, ReplayHandle, ReplayOutcome, Summary, ToolTime, summarize_run,
 };
 use agentbench::shutdown::Shutdown;
 use agentbench::trace::record::{RequestRow, TrajectoryRow, TurnKind, TurnRow, UnitRow};
@@ -122,6 +122,7 @@ pub(crate) fn config(url: String) -> ReplayConfig {
         on_error: OnError::StopTrajectory,
         include_utility: true,
         api: ApiChoice::Auto,
+        content: ContentMode::Recorded,
         tool_time: ToolTime::Recorded,
         human_time: HumanTime::Recorded,
         output_length: OutputLengthRule::Recorded,

@@ -2,7 +2,11 @@
 //! replaced, a stream asked for and the output's length pinned, in the API it goes to.
 //!
 //! Built for each request just before it is sent, from texts that all requests share: the memory of
-//! a replay grows with the requests on their way, not with the recording's prompts.
+//! a replay grows with the requests on their way, not with the recording's prompts. With live content
+//! the engine's own answers take the place of the recorded ones (`live`).
+
+mod answer;
+mod live;
 
 use std::sync::Arc;
 
@@ -12,16 +16,19 @@ use serde_json::{Value, json};
 use super::plan::{Plan, PlannedRequest};
 use super::routes::Route;
 use super::salts::Salt;
-use super::settings::LengthForcing;
-use crate::api::{Api, convert, edit_top_level, rebuild_body};
+use super::settings::{ContentMode, LengthForcing};
+use crate::api::{Api, ReplyBlock, convert, edit_top_level, rebuild_body};
 use crate::error::Result;
 use crate::trace::Run;
+use live::History;
+pub(super) use live::LiveCounts;
 
 /// Builds bodies.
 #[derive(Debug)]
 pub(super) struct Contents {
     run: Arc<Run>,
     plan: Arc<Plan>,
+    mode: ContentMode,
     model: String,
     routes: Vec<Route>,
     /// APIs in which the engine tells the tokens of each chunk when asked to.
@@ -33,17 +40,35 @@ pub(super) struct Contents {
 pub(super) struct Content {
     pub(super) api: Api,
     pub(super) body: Bytes,
+    /// What became of the recorded answers; only with live content.
+    pub(super) live: Option<LiveCounts>,
+}
+
+/// What one thread of one play must remember from request to request. Gone with the play.
+#[derive(Debug, Default)]
+pub(super) struct Conversation {
+    live: Option<History>,
+}
+
+impl Conversation {
+    /// Takes the answer to the request that was built last; none where it failed.
+    pub(super) fn answered(&mut self, blocks: impl FnOnce() -> Option<Vec<ReplyBlock>>) {
+        if let Some(history) = &mut self.live {
+            history.answered(blocks());
+        }
+    }
 }
 
 impl Contents {
     pub(super) fn new(
         run: Arc<Run>,
         plan: Arc<Plan>,
+        mode: ContentMode,
         model: String,
         routes: Vec<Route>,
         continuous_usage: Vec<Api>,
     ) -> Self {
-        Self { run, plan, model, routes, continuous_usage }
+        Self { run, plan, mode, model, routes, continuous_usage }
     }
 
     /// The API that a request goes to.
@@ -55,10 +80,16 @@ impl Contents {
         self.routes.iter().find(|route| route.recorded == request.api)
     }
 
-    /// The body of a request, with its cache salts where it has any.
+    /// The memory of a thread that begins.
+    pub(super) fn conversation(&self) -> Conversation {
+        Conversation { live: (self.mode == ContentMode::Live).then(History::default) }
+    }
+
+    /// The body of the next request of a conversation, with its cache salts where it has any.
     pub(super) fn build(
         &self,
         request: &PlannedRequest,
+        conversation: &mut Conversation,
         salt: Option<&Salt>,
     ) -> Result<Content, String> {
         let texts: Vec<&str> = request
@@ -69,7 +100,7 @@ impl Contents {
             .map_err(|error| error.to_string())?;
         let recorded = rebuild_body(&request.body_template, &texts)?;
         let api = self.api(request);
-        let body = if api == request.api {
+        let mut body = if api == request.api {
             recorded
         } else {
             let recorded: Value =
@@ -81,6 +112,11 @@ impl Contents {
                 })?;
             converted.to_string().into_bytes()
         };
+        let mut live = None;
+        if let Some(history) = &mut conversation.live {
+            let (with_answers, counts) = history.apply(api, &body)?;
+            (body, live) = (with_answers, Some(counts));
+        }
         let forcing =
             self.route(request).map_or(LengthForcing::Unknown, |route| route.output_length);
         let target = request.target_output_tokens;
@@ -91,7 +127,7 @@ impl Contents {
             Some(salt) => salt.insert(&body)?,
             None => body,
         };
-        Ok(Content { api, body: body.into() })
+        Ok(Content { api, body: body.into(), live })
     }
 }
 
