@@ -456,8 +456,8 @@ class Capacity(Handle):
         Seconds after which a level is ended, whatever it has, in place of the preset's.
     gpus
         GPUs that serve; without it nothing is given per GPU.
-    api, model, api_key, ramp_s, on_error, include_utility, tool_time, human_time, output_length, cache_sharing, \
-    salt, strict, metrics_url, poll_interval_s, argv, settings
+    api, model, api_key, ramp_s, on_error, include_utility, content, tool_time, human_time, output_length, \
+    cache_sharing, salt, strict, metrics_url, poll_interval_s, argv, settings
         As for `Replay`.
     """
 
@@ -484,6 +484,7 @@ class Capacity(Handle):
         ramp_s: float | None = None,
         on_error: str = "stop-trajectory",
         include_utility: bool = False,
+        content: str = "recorded",
         tool_time: str = "recorded",
         human_time: str = "none",
         output_length: str = "recorded",
@@ -550,6 +551,11 @@ class Replay(Handle):
         What a failed request does: ``stop-trajectory`` starts nothing more of its session, ``continue`` goes on.
     include_utility
         Whether titles, summaries and quota checks are sent too.
+    content
+        What the requests say: ``recorded``, the recorded history byte for byte; ``live``, the engine's own answers
+        (text, reasoning, tool calls) in the place of the recorded ones in a thread's later requests. Recorded tool
+        results then follow the engine's calls in order; results without a call are sent as user text, calls without
+        a result get an error result, and ``live`` in the summary counts both.
     tool_time
         The waits for tools: ``recorded``, ``none``, a time such as ``500ms``, ``scale:0.5``, ``cap:5s``.
     human_time
@@ -611,6 +617,7 @@ class Replay(Handle):
         ramp_s: float | None = None,
         on_error: str = "stop-trajectory",
         include_utility: bool = False,
+        content: str = "recorded",
         tool_time: str = "recorded",
         human_time: str = "none",
         output_length: str = "recorded",

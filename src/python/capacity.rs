@@ -66,7 +66,7 @@ impl PyCapacity {
         preset = "quick", min_trajectories = None, min_trajectories_per_agent = None,
         min_requests_per_agent = None, min_steady_s = None, level_time_s = None, gpus = None,
         api = "auto", model = None, api_key = None, ramp_s = None, on_error = "stop-trajectory",
-        include_utility = false, tool_time = "recorded", human_time = "none",
+        include_utility = false, content = "recorded", tool_time = "recorded", human_time = "none",
         output_length = "recorded", cache_sharing = "system", salt = None, strict = false, metrics_url = Some(AUTO.to_owned()), poll_interval_s = 0.1,
         argv = None, settings = None
     ))]
@@ -92,6 +92,7 @@ impl PyCapacity {
         ramp_s: Option<f64>,
         on_error: &str,
         include_utility: bool,
+        content: &str,
         tool_time: &str,
         human_time: &str,
         output_length: &str,
@@ -111,6 +112,7 @@ impl PyCapacity {
             ramp_s,
             on_error,
             include_utility,
+            content,
             tool_time,
             human_time,
             output_length,

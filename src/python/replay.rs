@@ -79,7 +79,7 @@ impl PyReplay {
     #[pyo3(signature = (
         trace, *, url, out, agents = 1, duration_s = None, trajectories = None, api = "auto",
         model = None, api_key = None, ramp_s = None, on_error = "stop-trajectory",
-        include_utility = false, tool_time = "recorded", human_time = "none",
+        include_utility = false, content = "recorded", tool_time = "recorded", human_time = "none",
         output_length = "recorded", cache_sharing = "system", salt = None, strict = false, metrics_url = Some(AUTO.to_owned()), poll_interval_s = 0.1,
         power = AUTO.to_owned(), gpus = None, engine_pid = None, idle_baseline_s = None, pue = None,
         argv = None, settings = None
@@ -98,6 +98,7 @@ impl PyReplay {
         ramp_s: Option<f64>,
         on_error: &str,
         include_utility: bool,
+        content: &str,
         tool_time: &str,
         human_time: &str,
         output_length: &str,
@@ -122,6 +123,7 @@ impl PyReplay {
             ramp_s,
             on_error,
             include_utility,
+            content,
             tool_time,
             human_time,
             output_length,

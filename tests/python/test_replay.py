@@ -181,9 +181,24 @@ def test_waits_and_output_lengths_are_settings_of_the_run(
     assert any("output lengths are not the recorded ones: 5" in note for note in summary["notes"])
 
 
+def test_live_content_is_a_setting_of_the_run(
+    engine: agentbench.SimulatedEngine, captured: Captured, tmp_path: Path
+) -> None:
+    run = agentbench.replay(captured.path, url=engine.url, out=tmp_path / "run", content="live")
+    summary, requests = run.summary(), run.requests().to_polars()
+    assert summary is not None
+    assert summary["settings"]["content"] == "live"
+    assert summary["live"]["live_answers"] == requests["live_answers"].sum() > 0
+    assert summary["live"]["calls_unanswered"] == requests["live_calls_unanswered"].sum()
+    assert requests["recorded_answers"].sum() == 0
+    assert set(requests["status"]) == {"ok"}
+    assert any("content live" in note for note in summary["notes"])
+
+
 @pytest.mark.parametrize(
     ("name", "word"),
     [
+        ("content", "invented"),
         ("tool_time", "often"),
         ("human_time", "5s"),
         ("output_length", "0"),

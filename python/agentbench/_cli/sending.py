@@ -14,6 +14,23 @@ from .parameters import CACHE_SHARINGS, DURATION, URL, URL_OR_NONE
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+CONTENTS = ("recorded", "live")
+
+# Options that are arguments of the same name.
+PASSED_ON = (
+    "api",
+    "model",
+    "api_key",
+    "include_utility",
+    "content",
+    "tool_time",
+    "human_time",
+    "output_length",
+    "cache_sharing",
+    "salt",
+    "strict",
+)
+
 
 def sending_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add them to a command; `sending_settings` makes them arguments of the handles."""
@@ -35,6 +52,13 @@ def sending_options(command: Callable[..., Any]) -> Callable[..., Any]:
         ),
         click.option("--continue-on-error", is_flag=True, help="Go on with a session after a failed request."),
         click.option("--include-utility", is_flag=True, help="Send titles, summaries and quota checks too."),
+        click.option(
+            "--content",
+            type=click.Choice(CONTENTS),
+            default=CONTENTS[0],
+            show_default=True,
+            help="What requests say. live: the engine's own answers in place of the recorded ones.",
+        ),
         click.option(
             "--tool-time",
             default="recorded",
@@ -95,9 +119,7 @@ def sending_settings(options: dict[str, Any]) -> dict[str, Any]:
         "on_error": "continue" if options.pop("continue_on_error") else "stop-trajectory",
         "argv": masked_argv(),
     }
-    for name in ("cache_sharing", "salt", "strict"):
-        settings[name] = options.pop(name)
-    for name in ("api", "model", "api_key", "include_utility", "tool_time", "human_time", "output_length"):
+    for name in PASSED_ON:
         settings[name] = options.pop(name)
     metrics_url = options.pop("metrics_url")
     if metrics_url is not None:

@@ -157,15 +157,12 @@ fn assistant_runs(api: Api, body: &[u8]) -> Result<(Vec<Range<usize>>, Vec<Conte
             continue;
         }
         let blocks = message.blocks.iter().flat_map(|block| block.hash.0.to_be_bytes());
-        match spans.last_mut().filter(|span| span.end == index) {
-            Some(span) => {
-                span.end = index + 1;
-                contents.last_mut().into_iter().for_each(|content| content.extend(blocks.clone()));
-            }
-            None => {
-                spans.push(index..index + 1);
-                contents.push(blocks.collect());
-            }
+        if let Some(span) = spans.last_mut().filter(|span| span.end == index) {
+            span.end = index + 1;
+            contents.last_mut().into_iter().for_each(|content| content.extend(blocks.clone()));
+        } else {
+            spans.push(index..index + 1);
+            contents.push(blocks.collect());
         }
     }
     Ok((spans, contents.iter().map(|content| ContentHash::of(content)).collect()))

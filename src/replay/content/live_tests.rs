@@ -2,8 +2,8 @@ use serde_json::{Value, json};
 
 use super::*;
 
-fn said(text: &str) -> Option<Vec<ReplyBlock>> {
-    Some(vec![ReplyBlock::Text { text: text.into() }])
+fn said(text: &str) -> Vec<ReplyBlock> {
+    vec![ReplyBlock::Text { text: text.into() }]
 }
 
 /// `u…` are user messages, others assistant messages.
@@ -39,12 +39,12 @@ fn check(history: &mut History, messages: &[&str], expected: &[&str], live: u32,
 fn answers_take_the_places_of_the_recorded_ones() {
     let mut history = History::default();
     check(&mut history, &["u0"], &["u0"], 0, 0);
-    history.answered(said("A0"));
+    history.answered(Some(said("A0")));
     // Equal recorded answers are told apart by their order.
     check(&mut history, &["u0", "did", "u1"], &["u0", "A0", "u1"], 1, 0);
-    history.answered(said("A1"));
+    history.answered(Some(said("A1")));
     check(&mut history, &["u0", "did", "u1", "did", "u2"], &["u0", "A0", "u1", "A1", "u2"], 2, 0);
-    history.answered(said("A2"));
+    history.answered(Some(said("A2")));
     // A reply that the recording holds as two messages.
     check(
         &mut history,
@@ -59,7 +59,7 @@ fn answers_take_the_places_of_the_recorded_ones() {
 fn what_came_before_the_thread_stays_as_recorded() {
     let mut history = History::default();
     check(&mut history, &["u0", "old", "u1"], &["u0", "old", "u1"], 0, 1);
-    history.answered(said("A1"));
+    history.answered(Some(said("A1")));
     let messages = ["u0", "old", "u1", "a1", "u2"];
     check(&mut history, &messages, &["u0", "old", "u1", "A1", "u2"], 1, 1);
 }
@@ -73,7 +73,7 @@ fn a_failed_or_empty_answer_stays_as_recorded() {
     history.answered(Some(Vec::new()));
     let messages = ["u0", "a0", "u1", "a1", "u2"];
     check(&mut history, &messages, &messages, 0, 2);
-    history.answered(said("A2"));
+    history.answered(Some(said("A2")));
     check(
         &mut history,
         &["u0", "a0", "u1", "a1", "u2", "a2", "u3"],
@@ -87,7 +87,7 @@ fn a_failed_or_empty_answer_stays_as_recorded() {
 fn a_turn_that_was_not_sent_stays_as_recorded() {
     let mut history = History::default();
     send(&mut history, &["u0"]);
-    history.answered(said("A0"));
+    history.answered(Some(said("A0")));
     // The turn with u1 was left out of the plan.
     let messages = ["u0", "a0", "u1", "a1", "u2"];
     check(&mut history, &messages, &["u0", "A0", "u1", "a1", "u2"], 1, 1);
@@ -100,15 +100,15 @@ fn a_context_reset_keeps_what_is_recognised() {
     let answers = [("A0", "a0", "u1"), ("A1", "a1", "u2"), ("A2", "a2", "u3")];
     for (live, recorded, user) in answers {
         send(&mut history, &messages);
-        history.answered(said(live));
+        history.answered(Some(said(live)));
         messages.extend([recorded, user]);
     }
     check(&mut history, &messages, &["u0", "A0", "u1", "A1", "u2", "A2", "u3"], 3, 0);
-    history.answered(said("A3"));
+    history.answered(Some(said("A3")));
     // A summary in place of the first turns; the last ones were kept.
     let reset = ["u summary", "a1", "u2", "a2", "u3"];
     check(&mut history, &reset, &["u summary", "A1", "u2", "A2", "u3"], 2, 0);
-    history.answered(said("B"));
+    history.answered(Some(said("B")));
     let mut grown = reset.to_vec();
     grown.extend(["b", "u4"]);
     check(&mut history, &grown, &["u summary", "A1", "u2", "A2", "u3", "B", "u4"], 3, 0);
@@ -120,9 +120,9 @@ fn a_context_reset_keeps_what_is_recognised() {
 fn a_history_in_another_form_is_the_same() {
     let mut history = History::default();
     send(&mut history, &["u0"]);
-    history.answered(said("A0"));
+    history.answered(Some(said("A0")));
     send(&mut history, &["u0", "a0", "u1"]);
-    history.answered(said("A1"));
+    history.answered(Some(said("A1")));
     // The first answer as a list of parts, the second with another text.
     let sent = history.apply(
         Api::Chat,
@@ -134,7 +134,7 @@ fn a_history_in_another_form_is_the_same() {
         .as_bytes(),
     );
     assert_eq!(sent.unwrap().1.live, 2);
-    history.answered(said("A2"));
+    history.answered(Some(said("A2")));
     let messages = ["u0", "a0", "u1", "a1 edited", "u2", "a2", "u3"];
     check(&mut history, &messages, &["u0", "A0", "u1", "A1", "u2", "A2", "u3"], 3, 0);
 }
@@ -144,7 +144,7 @@ fn bytes_that_no_answer_touches_stay() {
     let mut history = History::default();
     let first = br#"{ "messages" : [ {"role":"user", "content":"\u0061"} ], "n":1.0 }"#;
     assert_eq!(history.apply(Api::Chat, first).unwrap().0, first);
-    history.answered(said("A"));
+    history.answered(Some(said("A")));
     let second = br#"{ "messages" : [ {"role":"user", "content":"\u0061"}, {"role":"assistant","content":"a"},{"role":"user", "content" : "b"} ], "n":1.0 }"#;
     let sent = history.apply(Api::Chat, second).unwrap().0;
     assert_eq!(
