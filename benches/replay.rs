@@ -16,7 +16,8 @@ use agentbench::api::{Api, parse_request};
 use agentbench::clock::{Clock, elapsed_ms};
 use agentbench::replay::statistics::Statistic;
 use agentbench::replay::{
-    ApiChoice, CacheSharing, HumanTime, OnError, OutputLengthRule, Replay, ReplayConfig, ToolTime,
+    ApiChoice, CacheSharing, ContentMode, HumanTime, OnError, OutputLengthRule, Replay,
+    ReplayConfig, ToolTime,
 };
 use agentbench::shutdown::Shutdown;
 use agentbench::trace::record::{RequestRow, RequestStatus, TurnRow, UnitRow};
@@ -178,6 +179,7 @@ async fn replay(addr: SocketAddr, dir: &Path, round: usize) -> Seen {
         on_error: OnError::StopTrajectory,
         include_utility: true,
         api: ApiChoice::Recorded,
+        content: ContentMode::Recorded,
         tool_time: ToolTime::Recorded,
         human_time: HumanTime::Recorded,
         output_length: OutputLengthRule::Recorded,

@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::client::Client;
-use super::content::Contents;
+use super::content::{Contents, has_history};
 use super::load::Load;
 use super::plan::{Plan, Planner, UnitFacts};
 use super::progress::{Progress, ReplayProgress};
@@ -436,6 +436,9 @@ impl Engine {
         if config.strict && config.output_length != OutputLengthRule::Natural {
             check_lengths_pinned(&routes)?;
         }
+        if config.content == ContentMode::Live {
+            check_histories(&routes)?;
+        }
         let client = Client::new(&config.url, config.api_key.as_deref(), clock)?;
         let mut continuous_usage = Vec::new();
         for api in routes.iter().map(|route| route.sent).collect::<BTreeSet<Api>>() {
@@ -469,6 +472,18 @@ fn trajectories_per_pass(plan: &Plan, agents: u32) -> u64 {
 fn own_salt(clock: Clock) -> String {
     let start = format!("{} {}", clock.anchor_ns(), std::process::id());
     ContentHash::of(start.as_bytes()).hex()[..16].to_owned()
+}
+
+/// Refuses live content where requests go to an API in which the engine's answers have no place.
+fn check_histories(routes: &[Route]) -> Result<()> {
+    match routes.iter().find(|route| !has_history(route.sent)) {
+        None => Ok(()),
+        Some(route) => Err(Error::config(format!(
+            "content live: requests to {} hold no messages that answers could stand in; choose \
+             another API or recorded content",
+            route.sent.as_str()
+        ))),
+    }
 }
 
 fn settings(

@@ -15,6 +15,11 @@ use crate::api::{
     Api, ContentHash, ReplyBlock, UnitKind, list_elements, parse_request, replace_elements,
 };
 
+/// Whether requests of this API hold a history of messages that answers can be put into.
+pub(crate) fn has_history(api: Api) -> bool {
+    matches!(api, Api::Messages | Api::Chat)
+}
+
 /// What the engine said in one thread of one play, as long as it is played.
 #[derive(Debug, Default)]
 pub(crate) struct History {
@@ -138,6 +143,7 @@ impl History {
         Ok(match api {
             Api::Messages => answer::place_in_messages(blocks, &recorded, &after),
             Api::Chat => answer::place_in_chat(blocks, &recorded, &after),
+            Api::Completions => return Err("a completion holds no history".to_owned()),
         })
     }
 }

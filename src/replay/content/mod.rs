@@ -21,7 +21,7 @@ use crate::api::{Api, ReplyBlock, convert, edit_top_level, rebuild_body};
 use crate::error::Result;
 use crate::trace::Run;
 use live::History;
-pub(super) use live::LiveCounts;
+pub(super) use live::{LiveCounts, has_history};
 
 /// Builds bodies.
 #[derive(Debug)]

@@ -236,3 +236,15 @@ async fn recorded_content_has_no_live_columns() {
     assert_eq!(replayed.row("a0").live_answers, None);
     assert_eq!(replayed.summary.live, None);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_api_without_a_history_is_refused() {
+    let manners = Manners { completions: true, ..Manners::default() };
+    let upstream = Upstream::start(manners, |_| vec![Step::Send(chat_end(3))]).await;
+    let bodies = [json!({"model": "m", "prompt": "to be"})];
+    let (run, dir) = recording(Api::Completions, &bodies);
+    let mut config = config(upstream.url());
+    config.content = ContentMode::Live;
+    let Err(error) = Running::start_run(run, dir, config).await else { panic!("not refused") };
+    assert!(error.to_string().contains("content live: requests to completions hold no"), "{error}");
+}

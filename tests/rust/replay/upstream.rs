@@ -45,13 +45,14 @@ pub(super) struct Upstream {
 pub(super) struct Manners {
     pub(super) messages: bool,
     pub(super) chat: bool,
+    pub(super) completions: bool,
     /// Output lengths are pinned on this path.
     pub(super) pins: fn(&str) -> bool,
 }
 
 impl Default for Manners {
     fn default() -> Self {
-        Self { messages: true, chat: true, pins: |_| true }
+        Self { messages: true, chat: true, completions: false, pins: |_| true }
     }
 }
 
@@ -181,9 +182,11 @@ fn plain(path: &str, body: &Value, manners: Manners) -> String {
     let pinned = body["ignore_eos"] == json!(true) && (manners.pins)(path);
     let tokens = if pinned { body["min_tokens"].as_u64().unwrap() } else { 3 };
     let mut paths = serde_json::Map::new();
-    for (offered, path) in
-        [(manners.messages, "/v1/messages"), (manners.chat, "/v1/chat/completions")]
-    {
+    for (offered, path) in [
+        (manners.messages, "/v1/messages"),
+        (manners.chat, "/v1/chat/completions"),
+        (manners.completions, "/v1/completions"),
+    ] {
         if offered {
             paths.insert(path.to_owned(), json!({}));
         }
@@ -197,7 +200,7 @@ fn plain(path: &str, body: &Value, manners: Manners) -> String {
             json!({"content": [], "usage": {"input_tokens": 5, "output_tokens": tokens}})
                 .to_string()
         }
-        "/v1/chat/completions" if !stream => json!({"choices": [],
+        "/v1/chat/completions" | "/v1/completions" if !stream => json!({"choices": [],
             "usage": {"prompt_tokens": 5, "completion_tokens": tokens}})
         .to_string(),
         "/v1/chat/completions" => chat_text("a", Some(1)) + "data: [DONE]\n\n",
