@@ -1,6 +1,7 @@
 //! A request of one API as a request of another, and errors in an API's own form.
 //!
-//! Messages and Chat tell the same conversation and are told in each other's form. A raw prompt of
+//! Messages and Chat tell the same conversation and are told in each other's form; one told in Responses
+//! is told in theirs. A raw prompt of
 //! Completions has no roles to tell, and what a chat template makes of a conversation only the engine
 //! knows: there is no conversion from or to it here.
 //!
@@ -9,6 +10,7 @@
 //! `metadata`, `is_error`, Claude Code's billing line, signatures of reasoning, tools that run on a server, documents that are not
 //! text, log probabilities, penalties, seeds. Streaming options are the sender's to set.
 
+mod from_responses;
 mod to_chat;
 mod to_messages;
 
@@ -28,10 +30,15 @@ pub fn convert_request(body: &Value, from: Api, to: Api) -> Option<Value> {
     match (from, to) {
         (Api::Messages, Api::Chat) => Some(to_chat::request(body)),
         (Api::Chat, Api::Messages) => Some(to_messages::request(body)),
+        (Api::Responses, Api::Chat) => Some(from_responses::request(body)),
+        (Api::Responses, Api::Messages) => {
+            Some(to_messages::request(&from_responses::request(body)))
+        }
         (Api::Messages, Api::Messages)
         | (Api::Chat, Api::Chat)
-        | (Api::Completions, Api::Completions) => Some(body.clone()),
-        (Api::Completions, _) | (_, Api::Completions) => None,
+        | (Api::Completions, Api::Completions)
+        | (Api::Responses, Api::Responses) => Some(body.clone()),
+        (Api::Completions, _) | (_, Api::Completions | Api::Responses) => None,
     }
 }
 
@@ -41,7 +48,14 @@ pub fn sendable_as(api: Api) -> &'static [Api] {
         Api::Messages => &[Api::Messages, Api::Chat],
         Api::Chat => &[Api::Chat, Api::Messages],
         Api::Completions => &[Api::Completions],
+        Api::Responses => &[Api::Responses, Api::Chat, Api::Messages],
     }
+}
+
+/// A Responses request without what only its first server can read (encrypted reasoning, names of what
+/// it keeps); none where there is nothing of the kind.
+pub fn portable_responses(body: &Value) -> Option<Value> {
+    from_responses::portable(body)
 }
 
 /// The body of an error answer in the API's own form.
@@ -59,7 +73,7 @@ pub fn error_body(api: Api, status: u16, message: &str) -> String {
     };
     let body = match api {
         Api::Messages => json!({"type": "error", "error": {"type": kind, "message": message}}),
-        Api::Chat | Api::Completions => {
+        Api::Chat | Api::Completions | Api::Responses => {
             json!({"error": {"message": message, "type": kind, "param": null, "code": status}})
         }
     };

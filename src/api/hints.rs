@@ -19,18 +19,34 @@ const SIDE_CALL_PROMPTS: [&str; 5] = [
 ];
 
 /// The agent's session id. Messages: `metadata.user_id`, which is either JSON text with a `session_id`
-/// or the older `user_<hash>_account_<id>_session_<uuid>`. Bodies of the other APIs
+/// or the older `user_<hash>_account_<id>_session_<uuid>`. Responses: `client_metadata.session_id`, else a
+/// `prompt_cache_key` that is a UUID; other keys are shared by many sessions. Bodies of the other APIs
 /// carry none.
-pub(super) fn session_hint(api: Api, metadata: Option<&Value>) -> Option<String> {
-    if api != Api::Messages {
-        return None;
+pub(super) fn session_hint(api: Api, params: &Map<String, Value>) -> Option<String> {
+    match api {
+        Api::Messages => {}
+        Api::Chat | Api::Completions => return None,
+        Api::Responses => {
+            let told = params.get("client_metadata").and_then(|it| it.get("session_id")?.as_str());
+            let key = params.get("prompt_cache_key").and_then(Value::as_str);
+            return told
+                .filter(|it| !it.is_empty())
+                .or(key.filter(|it| is_uuid(it)))
+                .map(Into::into);
+        }
     }
-    let user_id = metadata?.get("user_id")?.as_str()?;
+    let user_id = params.get("metadata")?.get("user_id")?.as_str()?;
     let session = match serde_json::from_str::<Value>(user_id) {
         Ok(Value::Object(fields)) => fields.get("session_id")?.as_str()?.to_owned(),
         _ => user_id.split_once("_session_")?.1.to_owned(),
     };
     (!session.is_empty()).then_some(session)
+}
+
+fn is_uuid(text: &str) -> bool {
+    let groups: Vec<&str> = text.split('-').collect();
+    let is_hex = |group: &&str| group.bytes().all(|byte| byte.is_ascii_hexdigit());
+    groups.iter().map(|group| group.len()).eq([8, 4, 4, 4, 12]) && groups.iter().all(is_hex)
 }
 
 /// Whether a system text is a billing line that names a subagent.
@@ -46,7 +62,8 @@ pub(super) fn utility_hint(n_tools: u32, params: &Map<String, Value>, system: &[
     if n_tools > 0 {
         return false;
     }
-    let limit = ["max_tokens", "max_completion_tokens"].iter().find_map(|name| params.get(*name));
+    let limits = ["max_tokens", "max_completion_tokens", "max_output_tokens"];
+    let limit = limits.iter().find_map(|name| params.get(*name));
     let is_probe = limit.and_then(Value::as_u64) == Some(1);
     let is_side_call = |text: &String| {
         let opening: String = text.trim_start().chars().take(80).collect();
@@ -61,6 +78,7 @@ fn asks_for_title(params: &Map<String, Value>) -> bool {
         params.get("output_format"),
         params.get("output_config").and_then(|config| config.get("format")),
         params.get("response_format"),
+        params.get("text").and_then(|text| text.get("format")),
     ];
     formats.into_iter().flatten().any(|format| {
         let schema = format.get("schema").or_else(|| format.get("json_schema")?.get("schema"));
@@ -82,6 +100,17 @@ pub(super) fn tool_results(api: Api, role: &str, message: &Map<String, Value>) -
             }]
         }
         Api::Chat | Api::Completions => Vec::new(),
+        Api::Responses => {
+            let field = |name: &str| message.get(name).and_then(Value::as_str);
+            let is_result = field("type").is_some_and(|kind| kind.ends_with("_output"));
+            let call_id = field("call_id").filter(|_| is_result);
+            let result = call_id.map(|call_id| ToolResult {
+                call_id: call_id.to_owned(),
+                result_bytes: text_bytes(message.get("output")),
+                is_error: None,
+            });
+            result.into_iter().collect()
+        }
         Api::Messages => {
             let blocks = content.and_then(Value::as_array).into_iter().flatten();
             let is_result =

@@ -9,11 +9,13 @@ mod completions;
 pub mod convert;
 mod edit;
 mod hints;
+mod kept;
 mod list;
 mod messages;
 mod normal_form;
 mod prompt_front;
 pub mod request;
+mod responses;
 mod scan;
 pub mod stream;
 mod template;
@@ -22,11 +24,12 @@ mod wire_text;
 
 use serde::{Deserialize, Serialize};
 
-pub use convert::{convert_request, error_body};
+pub use convert::{convert_request, error_body, portable_responses};
 pub use edit::edit_top_level;
+pub use kept::whole_responses_body;
 pub use list::{list_elements, replace_elements};
 pub use prompt_front::PromptFront;
-pub use request::{parse_request, raw_request};
+pub use request::{item_units, parse_request, put_before_messages, raw_request};
 pub use stream::{ReplyDecoder, parse_reply};
 pub use template::rebuild_body;
 pub use usage::Usage;
@@ -41,11 +44,13 @@ pub enum Api {
     Chat,
     /// `OpenAI` Completions, `/v1/completions`.
     Completions,
+    /// `OpenAI` Responses, `/v1/responses`.
+    Responses,
 }
 
 impl Api {
     /// All of them, in the order in which people are told of them.
-    pub const ALL: [Self; 3] = [Self::Messages, Self::Chat, Self::Completions];
+    pub const ALL: [Self; 4] = [Self::Messages, Self::Chat, Self::Completions, Self::Responses];
 
     /// The name in tables and settings.
     pub fn as_str(self) -> &'static str {
@@ -53,6 +58,7 @@ impl Api {
             Self::Messages => "messages",
             Self::Chat => "chat",
             Self::Completions => "completions",
+            Self::Responses => "responses",
         }
     }
 
@@ -62,6 +68,7 @@ impl Api {
             Self::Messages => "/v1/messages",
             Self::Chat => "/v1/chat/completions",
             Self::Completions => "/v1/completions",
+            Self::Responses => "/v1/responses",
         }
     }
 
@@ -74,7 +81,7 @@ impl Api {
     /// of a raw prompt.
     pub fn unit_separator(self) -> &'static str {
         match self {
-            Self::Messages | Self::Chat => "\n",
+            Self::Messages | Self::Chat | Self::Responses => "\n",
             Self::Completions => "",
         }
     }
@@ -90,6 +97,8 @@ impl Api {
             Some(Self::Chat)
         } else if path.ends_with("/completions") {
             Some(Self::Completions)
+        } else if path.ends_with("/responses") {
+            Some(Self::Responses)
         } else {
             None
         }
@@ -197,18 +206,33 @@ pub struct ParsedRequest {
     pub units: Vec<Unit>,
     /// The body with its units cut out.
     pub template: String,
-    /// Messages, system roles included.
+    /// Messages, system roles included; of Responses the input items.
     pub n_messages: u32,
     /// Tools offered.
     pub n_tools: u32,
-    /// Results in the messages after the last assistant message.
+    /// Results in the messages after the last assistant message; of Responses all, for there the order
+    /// of calls and results is the agent's.
     pub tool_results: Vec<ToolResult>,
+    /// What the server keeps of the conversation and the body does not say again.
+    pub kept: Kept,
     /// The agent's own session id, where the body carries one (`metadata.user_id`, …).
     pub session_hint: Option<String>,
     /// The body says that a subagent sends it (Claude Code's billing line).
     pub subagent_hint: bool,
     /// The request asks for something beside the work: a title, a summary, a quota check.
     pub utility_hint: bool,
+}
+
+/// What of a prompt lies with the server.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Kept {
+    /// Nothing: the body tells the whole prompt.
+    #[default]
+    Nothing,
+    /// All up to the end of this response (`previous_response_id`).
+    Response(String),
+    /// Something that no response names (`conversation`, an `item_reference`, a stored `prompt`).
+    Unnamed,
 }
 
 /// One block of a reply.
@@ -250,6 +274,10 @@ pub struct Reply {
     pub stop_reason: Option<String>,
     /// The model that answered.
     pub model: Option<String>,
+    /// The response's name by which a later request may go on from it (Responses).
+    pub response_id: Option<String>,
+    /// The output items as sent (Responses), JSON each.
+    pub items: Vec<String>,
     /// An error object, in a body or as an event inside the stream.
     pub error: Option<String>,
     /// The stream said that it was done (`message_stop`, `[DONE]`), or the body was whole.
@@ -288,6 +316,9 @@ mod tests {
             ("/base/v1/chat/completions", Some(Api::Chat)),
             ("/v1/completions", Some(Api::Completions)),
             ("/completions", Some(Api::Completions)),
+            ("/v1/responses", Some(Api::Responses)),
+            ("/v1/responses/resp_1/cancel", None),
+            ("/v1/responses/compact", None),
             ("/v1/embeddings", None),
             ("/", None),
         ] {

@@ -16,8 +16,53 @@ const TOOL_DEFINITION: &str = "tool definition";
 
 /// Blocks of a system string or of one system block.
 pub(super) fn system_blocks(value: &Value) -> Vec<Block> {
+    text_blocks("system", value)
+}
+
+/// Blocks of a content without more around it.
+pub(super) fn text_blocks(role: &str, content: &Value) -> Vec<Block> {
     let mut blocks = Vec::new();
-    push_content(&mut blocks, "system", value);
+    push_content(&mut blocks, role, content);
+    blocks
+}
+
+/// The role of an input item of Responses: its own, else that of who makes such items.
+pub(super) fn item_role(item: &Map<String, Value>) -> &str {
+    let field = |name: &str| item.get(name).and_then(Value::as_str);
+    match (field("role"), field("type")) {
+        (Some(role), _) => role,
+        (None, Some(kind)) if kind.ends_with("_output") => "tool",
+        (None, Some(kind)) if kind == "reasoning" || kind.ends_with("_call") => "assistant",
+        _ => "",
+    }
+}
+
+/// Blocks of an input item of Responses. Servers and agents tell the same item with more or fewer
+/// members around it: ids and states of items, annotations of texts and empty members say nothing.
+pub(super) fn item_blocks(role: &str, item: &Map<String, Value>) -> Vec<Block> {
+    let mut blocks = Vec::new();
+    let kind = item.get("type").and_then(Value::as_str).unwrap_or("message");
+    if kind == "message" {
+        match item.get("content") {
+            Some(Value::Array(parts)) => {
+                for part in parts {
+                    match part.get("text").and_then(Value::as_str) {
+                        Some(text) => push_text(&mut blocks, role, text),
+                        None => push_content(&mut blocks, role, part),
+                    }
+                }
+            }
+            Some(content) => push_content(&mut blocks, role, content),
+            None => {}
+        }
+        return blocks;
+    }
+    let says_something = |(key, value): &(&String, &Value)| {
+        let is_empty = value.is_null() || value.as_array().is_some_and(Vec::is_empty);
+        !is_empty && !matches!(key.as_str(), "id" | "status")
+    };
+    let members: Vec<(&String, &Value)> = item.iter().filter(says_something).collect();
+    blocks.push(block(role, false, |bytes| write_members(bytes, members)));
     blocks
 }
 
@@ -78,10 +123,20 @@ fn push_text(blocks: &mut Vec<Block>, role: &str, text: &str) {
     if text.is_empty() {
         return;
     }
-    let trimmed = text.trim();
-    let is_reminder =
-        trimmed.starts_with("<system-reminder>") && trimmed.ends_with("</system-reminder>");
+    let is_reminder = is_reminder(text);
     blocks.push(block(role, is_reminder, |bytes| write_text_block(bytes, text)));
+}
+
+/// What an agent puts in by itself: Claude Code's reminders, and what Codex says of the place where it
+/// works, alike in every session there.
+fn is_reminder(text: &str) -> bool {
+    let trimmed = text.trim();
+    ["system-reminder", "environment_context", "user_instructions"].iter().any(|tag| {
+        let inner = trimmed.strip_prefix('<').and_then(|rest| rest.strip_prefix(tag));
+        let closing = trimmed.strip_suffix('>').and_then(|rest| rest.strip_suffix(tag));
+        inner.is_some_and(|rest| rest.starts_with('>'))
+            && closing.is_some_and(|rest| rest.ends_with("</"))
+    }) || trimmed.starts_with("# AGENTS.md instructions")
 }
 
 fn block(role: &str, ephemeral: bool, write: impl FnOnce(&mut Vec<u8>)) -> Block {

@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 use super::scan::{self, Member, Span};
 use super::template::{self, Place};
 use super::{
-    Api, Block, ContentHash, ParsedRequest, ToolResult, Unit, UnitKind, hints, normal_form,
+    Api, Block, ContentHash, Kept, ParsedRequest, ToolResult, Unit, UnitKind, hints, normal_form,
 };
 
 /// Length of a piece of a raw prompt, up to the end of the character at that place.
@@ -48,6 +48,30 @@ pub fn raw_request(body: &[u8]) -> (Unit, String) {
     (unit, template)
 }
 
+/// The units of a reply's output items, as they stand in the prompt of a request that names the response
+/// instead of sending them back.
+pub fn item_units(items: &[String]) -> Vec<Unit> {
+    let mut units = Vec::new();
+    for item in items {
+        let mut reader = UnitReader::new(Api::Responses, item);
+        // What is no object is no item.
+        if reader.add_message(0..item.len()).is_ok() {
+            units.append(&mut reader.units);
+        }
+    }
+    units
+}
+
+/// Puts units that the server keeps before the messages of a request, so that its prompt is whole. The
+/// body that is rebuilt stays the one that was sent.
+pub fn put_before_messages(request: &mut ParsedRequest, kept: Vec<Unit>) {
+    let is_message = |unit: &Unit| unit.kind == UnitKind::Message;
+    let at = request.units.iter().position(is_message).unwrap_or(request.units.len());
+    request.n_messages += kept.len() as u32;
+    request.template = template::shifted(&request.template, at, kept.len());
+    request.units.splice(at..at, kept);
+}
+
 fn read_request(api: Api, body: &[u8]) -> Result<ParsedRequest, String> {
     let text = std::str::from_utf8(body).map_err(|error| format!("not UTF-8: {error}"))?;
     serde_json::from_str::<&RawValue>(text).map_err(|error| format!("not JSON: {error}"))?;
@@ -75,13 +99,35 @@ fn read_request(api: Api, body: &[u8]) -> Result<ParsedRequest, String> {
         n_messages: parts.messages.len() as u32,
         n_tools,
         template: template::make_template(text, &reader.places),
-        session_hint: hints::session_hint(api, params.get("metadata")),
+        session_hint: hints::session_hint(api, &params),
         subagent_hint: reader.system_texts.iter().any(|text| hints::is_subagent_line(text)),
         utility_hint: hints::utility_hint(n_tools, &params, &reader.system_texts),
+        kept: kept(api, &params, &reader.units),
         units: reader.units,
         tool_results: reader.tool_results,
         params: parts.params,
     })
+}
+
+/// What the server keeps of the conversation.
+fn kept(api: Api, params: &Map<String, Value>, units: &[Unit]) -> Kept {
+    if api != Api::Responses {
+        return Kept::Nothing;
+    }
+    let has = |name: &str| params.get(name).is_some_and(|value| !value.is_null());
+    // The text is looked at first: few requests have any, and few units name one.
+    let is_reference = |unit: &Unit| {
+        unit.text.contains("item_reference")
+            && serde_json::from_str::<Value>(&unit.text)
+                .is_ok_and(|item| item["type"] == "item_reference")
+    };
+    if has("conversation") || has("prompt") || units.iter().any(is_reference) {
+        return Kept::Unnamed;
+    }
+    match params.get("previous_response_id").and_then(Value::as_str) {
+        Some(response) if !response.is_empty() => Kept::Response(response.to_owned()),
+        _ => Kept::Nothing,
+    }
 }
 
 /// Where the parts of a prompt lie in the body.
@@ -113,8 +159,11 @@ impl Parts {
                 return Err(format!("two members `{name}`"));
             }
             match part {
-                Part::System => parts.system = system_spans(text, member)?,
+                Part::System => parts.system = system_spans(text, member, &name)?,
                 Part::Tools => parts.tools = list_spans(text, member, &name)?,
+                Part::Messages if api == Api::Responses => {
+                    parts.messages = system_spans(text, member, &name)?;
+                }
                 Part::Messages => parts.messages = list_spans(text, member, &name)?,
                 Part::Prompt => parts.prompt = prompt_span(text, member)?,
             }
@@ -124,6 +173,7 @@ impl Parts {
         let needed = match api {
             Api::Messages | Api::Chat => "messages",
             Api::Completions => "prompt",
+            Api::Responses => "input",
         };
         let has_it = seen.iter().any(|name| name == needed);
         has_it.then_some(parts).ok_or_else(|| format!("no member `{needed}`"))
@@ -146,6 +196,9 @@ impl Part {
             (Api::Messages | Api::Chat, "tools") => Some(Self::Tools),
             (Api::Messages | Api::Chat, "messages") => Some(Self::Messages),
             (Api::Completions, "prompt") => Some(Self::Prompt),
+            (Api::Responses, "instructions") => Some(Self::System),
+            (Api::Responses, "tools") => Some(Self::Tools),
+            (Api::Responses, "input") => Some(Self::Messages),
             _ => None,
         }
     }
@@ -174,11 +227,12 @@ fn pieces(text: &str, span: &Span) -> Vec<Span> {
     pieces
 }
 
-fn system_spans(text: &str, member: &Member) -> Result<Vec<Span>, String> {
+/// A string, or a list.
+fn system_spans(text: &str, member: &Member, name: &str) -> Result<Vec<Span>, String> {
     if text[member.value.clone()].starts_with('"') {
         return Ok(vec![member.value.clone()]);
     }
-    list_spans(text, member, "system")
+    list_spans(text, member, name)
 }
 
 fn list_spans(text: &str, member: &Member, name: &str) -> Result<Vec<Span>, String> {
@@ -227,14 +281,27 @@ impl<'a> UnitReader<'a> {
     }
 
     fn add_message(&mut self, span: Span) -> Result<(), String> {
-        if !self.body[span.clone()].starts_with('{') {
-            return Err(format!("message at byte {} is not an object", span.start));
+        let is_responses = self.api == Api::Responses;
+        match self.body.as_bytes().get(span.start) {
+            Some(b'{') => {}
+            Some(b'"') if is_responses => {
+                self.add_plain_input(span);
+                return Ok(());
+            }
+            _ => return Err(format!("message at byte {} is not an object", span.start)),
         }
         let (text, value) = self.cut(span);
         let message = value.as_ref().and_then(Value::as_object);
-        let role = message.and_then(|message| message.get("role")?.as_str()).unwrap_or_default();
-        let blocks = message.map(|message| normal_form::message_blocks(role, message));
-        if role == "assistant" {
+        let role = match message {
+            Some(item) if is_responses => normal_form::item_role(item),
+            Some(message) => message.get("role").and_then(Value::as_str).unwrap_or_default(),
+            None => "",
+        };
+        let blocks = message.map(|message| match is_responses {
+            true => normal_form::item_blocks(role, message),
+            false => normal_form::message_blocks(role, message),
+        });
+        if role == "assistant" && !is_responses {
             self.tool_results.clear();
         } else if let Some(message) = message {
             self.tool_results.extend(hints::tool_results(self.api, role, message));
@@ -247,6 +314,13 @@ impl<'a> UnitReader<'a> {
         let role = role.to_owned();
         self.push(UnitKind::Message, role, text, blocks);
         Ok(())
+    }
+
+    /// An input that is one string: what the user says.
+    fn add_plain_input(&mut self, span: Span) {
+        let (text, value) = self.cut(span);
+        let blocks = value.as_ref().map(|value| normal_form::text_blocks("user", value));
+        self.push(UnitKind::Message, "user".to_owned(), text, blocks);
     }
 
     /// A piece is no JSON by itself; its bytes stay as they are.

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::wire_text::WireText;
-use super::{Api, Reply, ReplyBlock, chat, completions, messages};
+use super::{Api, Reply, ReplyBlock, chat, completions, messages, responses};
 use crate::http::sse::{SseDecoder, SseEvent};
 
 /// Longest text of an error object that is kept, in characters.
@@ -38,6 +38,7 @@ enum ApiStream {
     Messages(messages::MessagesStream),
     Chat(chat::ChatStream),
     Completions,
+    Responses(responses::ResponsesStream),
 }
 
 impl ApiStream {
@@ -51,6 +52,7 @@ impl ApiStream {
             Self::Messages(stream) => stream.take_event(event.data, reply, fed),
             Self::Chat(stream) => stream.take_event(event.data, reply, fed),
             Self::Completions => completions::take_event(event.data, reply, fed),
+            Self::Responses(stream) => stream.take_event(event.data, reply, fed),
         }
         if event.event == "error" && reply.error.is_none() {
             reply.error = Some(error_text(event.data));
@@ -65,6 +67,7 @@ impl ReplyDecoder {
             Api::Messages => ApiStream::Messages(messages::MessagesStream::default()),
             Api::Chat => ApiStream::Chat(chat::ChatStream::default()),
             Api::Completions => ApiStream::Completions,
+            Api::Responses => ApiStream::Responses(responses::ResponsesStream::default()),
         };
         Self { sse: SseDecoder::new(), api, reply: Reply::default() }
     }
@@ -101,6 +104,7 @@ pub fn parse_reply(api: Api, body: &[u8]) -> Reply {
         Api::Messages => messages::read_body(&text),
         Api::Chat => chat::read_body(&text),
         Api::Completions => completions::read_body(&text),
+        Api::Responses => responses::read_body(&text),
     };
     reply.complete = true;
     if reply.error.is_none() {

@@ -209,6 +209,58 @@ pub fn rebuild_body(template: &str, units: &[&str]) -> Result<Vec<u8>, String> {
     Ok(body)
 }
 
+/// Indexes of the units that a template names, as ranges.
+pub(super) fn named_units(template: &str) -> Vec<std::ops::Range<usize>> {
+    let opened = template.split(OPEN).skip(1);
+    let head = |opened: &str| {
+        let (placeholder, _) = opened.split_once(CLOSE)?;
+        let range = placeholder.split([CUT, SEPARATOR]).next()?;
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        Some(first.parse().ok()?..last.parse::<usize>().ok()? + 1)
+    };
+    opened.filter_map(head).collect()
+}
+
+/// A template whose units from index `from` on have moved by so many, because others were put before
+/// them.
+pub(super) fn shifted(template: &str, from: usize, by: usize) -> String {
+    let moved = |number: &str| match number.parse::<usize>() {
+        Ok(unit) if unit >= from => (unit + by).to_string(),
+        _ => number.to_owned(),
+    };
+    let mut shifted = String::with_capacity(template.len() + 16);
+    let mut rest = template;
+    while let Some((before, opened)) = rest.split_once(OPEN) {
+        let Some((placeholder, after)) = opened.split_once(CLOSE) else { break };
+        shifted.push_str(before);
+        shifted.push(OPEN);
+        let mut parts = placeholder.split(CUT);
+        let head = parts.next().unwrap_or_default();
+        let (range, separator) = match head.split_once(SEPARATOR) {
+            Some((range, separator)) => (range, Some(separator)),
+            None => (head, None),
+        };
+        // A base64 body has one unit, before which nothing is put.
+        let range: Vec<String> = range.split('-').map(moved).collect();
+        shifted.push_str(&range.join("-"));
+        if let Some(separator) = separator {
+            shifted.push(SEPARATOR);
+            shifted.push_str(separator);
+        }
+        for cut in parts {
+            let (unit, removed) = cut.split_once('@').unwrap_or((cut, ""));
+            shifted.push(CUT);
+            shifted.push_str(&moved(unit));
+            shifted.push('@');
+            shifted.push_str(removed);
+        }
+        shifted.push(CLOSE);
+        rest = after;
+    }
+    shifted.push_str(rest);
+    shifted
+}
+
 fn fill_in(body: &mut Vec<u8>, placeholder: &str, units: &[&str]) -> Option<()> {
     if let Some(index) = placeholder.strip_prefix(BASE64_MARK) {
         let unit = units.get(index.parse::<usize>().ok()?)?;
@@ -298,6 +350,23 @@ mod tests {
             assert_eq!(template, expected);
             let units: Vec<&str> = spans.iter().map(|span| &body[span.clone()]).collect();
             assert_eq!(rebuild_body(&template, &units).unwrap(), body.as_bytes());
+        }
+    }
+
+    #[test]
+    fn units_put_before_others_move_their_numbers() {
+        let cases = [
+            ("{\u{1}0\u{3},\u{1}1-3\u{3}}", 1, "{\u{1}0\u{3},\u{1}6-8\u{3}}"),
+            (
+                "\u{1}2-3\u{4}, \u{2}3@4=,\"x-1\"@2\u{3}",
+                2,
+                "\u{1}7-8\u{4}, \u{2}8@4=,\"x-1\"@2\u{3}",
+            ),
+            ("\u{1}0-1\u{3}", 2, "\u{1}0-1\u{3}"),
+            ("no unit", 0, "no unit"),
+        ];
+        for (template, from, expected) in cases {
+            assert_eq!(shifted(template, from, 5), expected, "{template:?}");
         }
     }
 

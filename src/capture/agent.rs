@@ -16,7 +16,7 @@ pub(super) struct AgentHints {
     /// The agent, by its `User-Agent`.
     pub(super) agent: Option<String>,
     pub(super) session: Option<String>,
-    /// Claude Code's name for a subagent.
+    /// Claude Code's or Codex' name for a subagent.
     pub(super) agent_id: Option<String>,
     pub(super) says_subagent: bool,
     pub(super) says_auxiliary: bool,
@@ -26,13 +26,16 @@ pub(super) struct AgentHints {
 impl AgentHints {
     pub(super) fn of(headers: &HeaderMap) -> Self {
         let class = named(headers, "x-claude-code-request-class");
+        // Codex names session and thread; the main thread has the session's own name.
+        let codex_thread = named(headers, "thread-id")
+            .filter(|thread| named(headers, "session-id").is_some_and(|it| it != *thread));
         Self {
             agent: headers
                 .get(header::USER_AGENT)
                 .and_then(|value| value.to_str().ok())
                 .and_then(agent_name),
             session: SESSION_HEADERS.iter().find_map(|name| named(headers, name)),
-            agent_id: named(headers, "x-claude-code-agent-id"),
+            agent_id: named(headers, "x-claude-code-agent-id").or(codex_thread),
             says_subagent: class.as_deref() == Some("subagent"),
             says_auxiliary: class.as_deref() == Some("auxiliary"),
             durations: named(headers, "x-claude-code-prev-tool-durations"),
@@ -117,6 +120,14 @@ mod tests {
         assert_eq!(found.session.as_deref(), Some("abc"));
         assert_eq!(found.agent_id.as_deref(), Some("a1"));
         assert!(found.says_auxiliary && !found.says_subagent);
+        for (thread, agent) in [("other", None), ("t2", Some("t2"))] {
+            let found = hints(&[("session-id", "other"), ("thread-id", thread)]);
+            assert_eq!(
+                (found.session.as_deref(), found.agent_id.as_deref()),
+                (Some("other"), agent)
+            );
+        }
+        assert_eq!(hints(&[("thread-id", "t2")]).agent_id, None);
         let long = "x".repeat(201);
         assert_eq!(hints(&[("x-session-id", &long), ("session-id", " ")]).session, None);
     }

@@ -9,6 +9,7 @@ mod connection;
 mod content;
 mod exchange;
 mod forward;
+mod kept;
 pub mod lineage;
 mod observe;
 mod prompt;

@@ -13,17 +13,19 @@ use http::HeaderMap;
 use super::agent::AgentHints;
 use super::content::ContentDecoder;
 use super::exchange::{Copied, Exchange, Message, Queue};
+use super::kept::KeptResponses;
 use super::lineage::{AttemptEnd, Lineage, Place, Seen};
 use super::response::{Response, read_response};
 use super::stats::Counters;
 use super::tools::PendingCalls;
 use crate::api::{
-    Api, ContentHash, ParsedRequest, Reply, ReplyBlock, Unit, parse_request, request,
+    Api, ContentHash, Kept, ParsedRequest, Reply, ReplyBlock, Unit, parse_request,
+    put_before_messages, request,
 };
 use crate::clock::{elapsed_ms, unix_seconds};
 use crate::error::{Error, Result};
 use crate::http::headers::masked;
-use crate::trace::record::{Outcome, TurnRow, UnitRow};
+use crate::trace::record::{Outcome, ServerHistory, TurnRow, UnitRow};
 use crate::trace::writer::RowSender;
 
 /// Threads that lineage remembers: more than any run has at work at once, and bounded.
@@ -38,6 +40,7 @@ pub(super) struct Observer {
     counters: Arc<Counters>,
     lineage: Lineage,
     pending: PendingCalls,
+    kept: KeptResponses,
 }
 
 /// The request side of an exchange, read.
@@ -45,6 +48,13 @@ struct RequestRead {
     parsed: ParsedRequest,
     body: ContentHash,
     note: Option<String>,
+    server_history: Option<ServerHistory>,
+}
+
+impl RequestRead {
+    fn new(parsed: ParsedRequest, body: ContentHash, note: Option<String>) -> Self {
+        Self { parsed, body, note, server_history: None }
+    }
 }
 
 impl Observer {
@@ -61,6 +71,7 @@ impl Observer {
             rows,
             counters: Arc::clone(counters),
             lineage: Lineage::new(MAX_THREADS),
+            kept: KeptResponses::default(),
         }
     }
 
@@ -88,8 +99,13 @@ impl Observer {
 
     fn observe(&mut self, mut exchange: Exchange) {
         let hints = AgentHints::of(&exchange.headers);
-        let request = self.read_request(&mut exchange);
+        let mut request = self.read_request(&mut exchange);
+        self.follow_kept(&mut request);
         let response = read_response(&mut exchange, self.limit_bytes);
+        let is_whole = request.server_history != Some(ServerHistory::Unknown);
+        if is_whole && response.outcome == Outcome::Ok {
+            self.kept.remember(&request.parsed, &response.reply);
+        }
         let place = self.place(&exchange, &hints, &request, &response);
         let request_id = format!("req-{}", exchange.number);
 
@@ -108,6 +124,24 @@ impl Observer {
         self.rows.send_blocking(row);
     }
 
+    /// Puts what the server keeps of the conversation before what the request says.
+    fn follow_kept(&mut self, request: &mut RequestRead) {
+        request.server_history = match &request.parsed.kept {
+            Kept::Nothing => None,
+            Kept::Unnamed => Some(ServerHistory::Unknown),
+            Kept::Response(id) => match self.kept.conversation(id) {
+                Some(units) => {
+                    put_before_messages(&mut request.parsed, units);
+                    Some(ServerHistory::Followed)
+                }
+                None => Some(ServerHistory::Unknown),
+            },
+        };
+        if request.server_history == Some(ServerHistory::Unknown) {
+            self.counters.prompt_incomplete();
+        }
+    }
+
     fn read_request(&self, exchange: &mut Exchange) -> RequestRead {
         let api = exchange.api;
         let body = match exchange.request.take() {
@@ -116,20 +150,18 @@ impl Observer {
         };
         match body {
             Ok(body) => match parse_request(api, &body) {
-                Ok(parsed) => RequestRead { parsed, body: ContentHash::of(&body), note: None },
+                Ok(parsed) => RequestRead::new(parsed, ContentHash::of(&body), None),
                 Err(error) => {
                     let (unit, template) = request::raw_request(&body);
                     let parsed = unread(api, vec![unit], template);
-                    let body = ContentHash::of(&body);
-                    RequestRead { parsed, body, note: Some(error.to_string()) }
+                    RequestRead::new(parsed, ContentHash::of(&body), Some(error.to_string()))
                 }
             },
-            Err(note) => RequestRead {
-                parsed: unread(api, Vec::new(), String::new()),
+            Err(note) => {
+                let parsed = unread(api, Vec::new(), String::new());
                 // No two bodies that were not read are taken for the same one.
-                body: ContentHash(u128::from(exchange.number)),
-                note: Some(note),
-            },
+                RequestRead::new(parsed, ContentHash(u128::from(exchange.number)), Some(note))
+            }
         }
     }
 
@@ -222,6 +254,7 @@ impl Observer {
             n_tools: parsed.n_tools,
             body_template: parsed.template,
             n_shared_units: place.n_shared_units,
+            server_history: request.server_history,
             request_time: unix_seconds(arrived_ns),
             first_byte_time: response.first_byte_ns.map(unix_seconds),
             first_output_time: response.first_output_ns().map(unix_seconds),
@@ -267,6 +300,7 @@ fn unread(api: Api, units: Vec<Unit>, template: String) -> ParsedRequest {
         n_messages: 0,
         n_tools: 0,
         tool_results: Vec::new(),
+        kept: Kept::Nothing,
         session_hint: None,
         subagent_hint: false,
         utility_hint: false,
@@ -287,10 +321,10 @@ fn unit_row(unit: &Unit) -> UnitRow {
 fn spawned_prompts(reply: &Reply) -> Vec<String> {
     let prompt = |block: &ReplyBlock| match block {
         ReplyBlock::ToolCall { name, arguments, .. }
-            if ["task", "agent"].contains(&name.to_ascii_lowercase().as_str()) =>
+            if ["task", "agent", "spawn_agent"].contains(&name.to_ascii_lowercase().as_str()) =>
         {
             let arguments: serde_json::Value = serde_json::from_str(arguments).ok()?;
-            let prompt = arguments.get("prompt")?.as_str()?;
+            let prompt = arguments.get("prompt").or(arguments.get("message"))?.as_str()?;
             (!prompt.trim().is_empty()).then(|| prompt.to_owned())
         }
         _ => None,

@@ -34,7 +34,9 @@ struct UnitMark {
 
 impl Prompt {
     pub(super) fn of(units: &[Unit]) -> Self {
-        let first_user = units.iter().position(is_user);
+        let says_something = |unit: &Unit| unit.blocks.iter().any(|block| !block.ephemeral);
+        let first_user = units.iter().position(|unit| is_user(unit) && says_something(unit));
+        let first_user = first_user.or_else(|| units.iter().position(is_user));
         let mut prompt = Self::default();
         let mut tools: Option<Range<usize>> = None;
         for (index, unit) in units.iter().enumerate() {

@@ -30,6 +30,8 @@ pub struct CaptureStats {
     pub sessions: u64,
     /// Threads seen.
     pub threads: u64,
+    /// Turns whose prompt the server keeps in part, and which part is not known here.
+    pub prompts_incomplete: u64,
     /// Turns that could not be recorded because the queue was full.
     pub turns_dropped: u64,
     /// Bytes of request bodies.
@@ -117,6 +119,7 @@ pub(super) struct Counters {
     side: [AtomicU64; 3],
     sessions: AtomicU64,
     threads: AtomicU64,
+    prompts_incomplete: AtomicU64,
     turns_dropped: AtomicU64,
     pub(super) bytes_up: AtomicU64,
     pub(super) bytes_down: AtomicU64,
@@ -144,6 +147,12 @@ impl Counters {
 
     pub(super) fn client_cancelled(&self) {
         self.client_cancelled.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn prompt_incomplete(&self) {
+        if self.prompts_incomplete.fetch_add(1, Ordering::Relaxed) == 0 {
+            tracing::warn!("a prompt lies with the server in part; its turn is marked and counted");
+        }
     }
 
     pub(super) fn turn_dropped(&self) {
@@ -177,6 +186,7 @@ impl Counters {
             side_count_tokens: side(SideClass::CountTokens),
             sessions: read(&self.sessions),
             threads: read(&self.threads),
+            prompts_incomplete: read(&self.prompts_incomplete),
             turns_dropped: read(&self.turns_dropped),
             bytes_up: read(&self.bytes_up),
             bytes_down: read(&self.bytes_down),

@@ -100,12 +100,22 @@ fn note_capture(manifest: &mut Manifest, stats: &CaptureStats) {
         ("sessions", stats.sessions),
         ("threads", stats.threads),
         ("side_requests", stats.side_requests),
+        ("side_models", stats.side_models),
+        ("side_count_tokens", stats.side_count_tokens),
+        ("prompts_incomplete", stats.prompts_incomplete),
         ("upstream_errors", stats.upstream_errors),
         ("client_cancelled", stats.client_cancelled),
         ("bytes_up", stats.bytes_up),
         ("bytes_down", stats.bytes_down),
     ];
     manifest.counts.extend(counts.map(|(name, count)| (name.to_owned(), count)));
+    if stats.prompts_incomplete > 0 {
+        manifest.notes.push(format!(
+            "{} turn(s) go on from what the server keeps and was not seen here: their prompts are \
+             not whole (server_history unknown), and a replay leaves them out",
+            stats.prompts_incomplete
+        ));
+    }
     if stats.turns_dropped > 0 {
         *manifest.counts.entry("turns_dropped".to_owned()).or_default() += stats.turns_dropped;
         manifest.notes.push(format!(

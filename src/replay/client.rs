@@ -118,7 +118,7 @@ impl Client {
             "stream_options": {"include_usage": true, "continuous_usage_stats": true},
         });
         match api {
-            Api::Messages => return false,
+            Api::Messages | Api::Responses => return false,
             Api::Chat => {
                 body["messages"] = serde_json::json!([{"role": "user", "content": "Hi"}]);
             }

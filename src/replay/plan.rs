@@ -14,7 +14,7 @@ use super::shared_prefix::{PrefixPlanner, PrefixTree, SharedPrefix};
 use super::waits::{Brings, WaitFor, Waits, role_of, waits_for};
 use crate::api::Api;
 use crate::clock::elapsed_ms;
-use crate::trace::record::{Outcome, TurnKind, TurnRow};
+use crate::trace::record::{Outcome, ServerHistory, TurnKind, TurnRow};
 
 /// One recorded request, ready to be sent again.
 #[derive(Debug, Clone, PartialEq)]
@@ -128,6 +128,7 @@ struct Recorded {
     body_template: String,
     units: Vec<u32>,
     lost_units: bool,
+    history_unknown: bool,
     n_shared_units: usize,
     start_ns: i64,
     end_ns: i64,
@@ -145,6 +146,8 @@ impl Recorded {
             Some("unknown api")
         } else if self.body_template.is_empty() {
             Some("no request body")
+        } else if self.history_unknown {
+            Some("parts of the prompt lie with the server and were not recorded")
         } else if self.lost_units {
             Some("parts of the request body were not recorded")
         } else {
@@ -208,6 +211,7 @@ impl Planner {
             body_template: row.body_template,
             units,
             lost_units: false,
+            history_unknown: row.server_history == Some(ServerHistory::Unknown),
             n_shared_units: row.n_shared_units as usize,
             tool_exec_ms: row.tool_exec_ms,
             residual_wait_ms: row.residual_wait_ms,

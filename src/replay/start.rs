@@ -343,7 +343,7 @@ async fn in_background<T: Send + 'static>(
 }
 
 /// The columns that planning looks at: the texts, which are most of the table, are not read.
-const PLANNED_COLUMNS: [&str; 19] = [
+const PLANNED_COLUMNS: [&str; 20] = [
     "session_id",
     "thread_id",
     "parent_thread_id",
@@ -355,6 +355,7 @@ const PLANNED_COLUMNS: [&str; 19] = [
     "body_template",
     "unit_hashes",
     "n_shared_units",
+    "server_history",
     "request_time",
     "response_end_time",
     "last_output_time",

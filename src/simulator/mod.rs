@@ -20,6 +20,7 @@ pub mod prompt;
 pub mod reply;
 pub mod reply_chat;
 pub mod reply_messages;
+pub mod reply_responses;
 pub mod request;
 pub mod scheduler;
 pub mod script;
@@ -197,6 +198,7 @@ impl Simulator {
             commands,
             clock,
             requests: AtomicU64::new(0),
+            kept: reply_responses::KeptConversations::default(),
         };
         shutdown.tracker().spawn(server::serve(Arc::new(server), listener, shutdown.clone()));
         Ok(Self { local_addr, metrics, shutdown })

@@ -269,7 +269,10 @@ fn is_billing_line(text: &str) -> bool {
 
 /// Whether somebody said something: any text that is not a reminder put in by the agent.
 fn is_human(content: &Value) -> bool {
-    let reminder = |text: &str| text.trim_start().starts_with("<system-reminder>");
+    let reminder = |text: &str| {
+        let text = text.trim_start();
+        text.starts_with("<system-reminder>") || text.starts_with("<environment_context>")
+    };
     match content {
         Value::String(text) => !reminder(text),
         Value::Array(blocks) => blocks.iter().any(|block| {

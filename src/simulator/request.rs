@@ -13,6 +13,7 @@ use super::prompt::Conversation;
 use super::reply_chat::UsageOptions;
 use super::script::Script;
 use super::tokens::{Segment, Tokenizer};
+use crate::api::{Api, convert_request};
 
 /// What all requests of one server share.
 #[derive(Debug, Clone)]
@@ -38,6 +39,8 @@ pub enum Form {
     Chat,
     /// `/v1/completions`.
     Completions,
+    /// `/v1/responses`.
+    Responses,
 }
 
 /// A request that cannot be served, in HTTP's terms.
@@ -106,6 +109,7 @@ impl Model {
         let conversation = match form {
             Form::Messages => Some(messages_conversation(body)?),
             Form::Chat => Some(chat_conversation(body)?),
+            Form::Responses => Some(responses_conversation(body)?),
             Form::Completions => None,
         };
         let ids = match &conversation {
@@ -141,6 +145,7 @@ impl Model {
     pub fn prompt_ids(&self, form: Form, body: &Value) -> Result<Vec<u32>, Refusal> {
         let conversation = match form {
             Form::Messages => messages_conversation(body)?,
+            Form::Responses => responses_conversation(body)?,
             _ if body.get("messages").is_some() => chat_conversation(body)?,
             _ => return self.completion_prompt(body),
         };
@@ -252,11 +257,22 @@ fn chat_conversation(body: &Value) -> Result<Conversation, Refusal> {
     Conversation::from_chat(body).map_err(|message| Refusal::bad(message, Some("messages")))
 }
 
+/// A Responses request asks what the same conversation in Chat form asks.
+fn responses_conversation(body: &Value) -> Result<Conversation, Refusal> {
+    if !body.get("input").is_some_and(|input| input.is_string() || input.is_array()) {
+        return Err(Refusal::bad("input: a text or a list of items is needed", Some("input")));
+    }
+    let chat = convert_request(body, Api::Responses, Api::Chat).unwrap_or_default();
+    Conversation::from_chat(&chat)
+        .map_err(|_| Refusal::bad("input: it says nothing", Some("input")))
+}
+
 fn asked_tokens(form: Form, body: &Value) -> Result<(&'static str, Option<u64>), Refusal> {
     let param = match form {
         Form::Chat if body.get("max_completion_tokens").is_some_and(|it| !it.is_null()) => {
             "max_completion_tokens"
         }
+        Form::Responses => "max_output_tokens",
         _ => "max_tokens",
     };
     let asked = whole_number(body, param)?;

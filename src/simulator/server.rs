@@ -19,9 +19,11 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::engine::{Command, SharedMetrics, with_metrics};
 use super::kv_cache::fold;
+use super::plan::Plan;
 use super::reply::{ReplyHead, ReplyStream, ReplyWriter};
 use super::reply_chat::{ChatWriter, CompletionsWriter};
 use super::reply_messages::MessagesWriter;
+use super::reply_responses::{KeptConversations, ResponsesWriter};
 use super::request::{Form, Generation, Model, Refusal};
 use super::scheduler::NewRequest;
 use crate::clock::Clock;
@@ -47,6 +49,8 @@ pub struct Server {
     pub clock: Clock,
     /// Requests so far; gives each its id.
     pub requests: AtomicU64,
+    /// Conversations that requests to `/v1/responses` may go on from.
+    pub kept: KeptConversations,
 }
 
 /// Accepts connections until the shutdown.
@@ -102,6 +106,7 @@ impl Server {
             "/v1/messages" if post => self.generate(Form::Messages, request).await,
             "/v1/chat/completions" if post => self.generate(Form::Chat, request).await,
             "/v1/completions" if post => self.generate(Form::Completions, request).await,
+            "/v1/responses" if post => self.generate(Form::Responses, request).await,
             "/v1/messages/count_tokens" if post => self.count_tokens(request).await,
             "/tokenize" if post => self.tokenize(request).await,
             "/health"
@@ -112,6 +117,7 @@ impl Server {
             | "/v1/messages"
             | "/v1/chat/completions"
             | "/v1/completions"
+            | "/v1/responses"
             | "/v1/messages/count_tokens"
             | "/tokenize" => status_only(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed"),
             _ => status_only(StatusCode::NOT_FOUND, "Not Found"),
@@ -186,9 +192,11 @@ impl Server {
         form: Form,
         request: Request<Incoming>,
     ) -> Result<(ReplyStream, bool), Refusal> {
-        let body = self.model.read_body(&read(request).await?)?;
+        let mut body = self.model.read_body(&read(request).await?)?;
+        if form == Form::Responses {
+            self.follow(&mut body)?;
+        }
         let generation = self.model.generation(form, &body)?;
-        drop(body);
         let Generation { stream, usage, prompt, returned_ids, plan, max_tokens } = generation;
         let id = self.requests.fetch_add(1, Ordering::Relaxed);
         let head = self.head(form, id, prompt.len());
@@ -196,7 +204,13 @@ impl Server {
             Form::Messages => Box::new(MessagesWriter::new(head)),
             Form::Chat => Box::new(ChatWriter::new(head, usage)),
             Form::Completions => Box::new(CompletionsWriter::new(head, usage, returned_ids)),
+            Form::Responses => {
+                let writer = ResponsesWriter::new(head, calls_custom_tool(&body, &plan));
+                self.keep(&mut body, &writer, &plan, id);
+                Box::new(writer)
+            }
         };
+        drop(body);
         // Room for every token: the engine never waits for a slow client.
         let (sender, tokens) = mpsc::channel(plan.ids.len());
         let request = NewRequest {
@@ -212,17 +226,67 @@ impl Server {
         Ok((ReplyStream::new(plan, writer, tokens), stream))
     }
 
+    /// Puts the conversation that a request goes on from before its input.
+    fn follow(&self, body: &mut Value) -> Result<(), Refusal> {
+        let Some(previous) = body.get("previous_response_id").and_then(Value::as_str) else {
+            return Ok(());
+        };
+        let mut items = self.kept.get(previous).ok_or_else(|| Refusal {
+            status: 404,
+            kind: "invalid_request_error",
+            message: format!("Response with id '{previous}' not found."),
+            param: Some("response_id"),
+        })?;
+        items.extend(input_items(body["input"].take()));
+        body["input"] = items.into();
+        Ok(())
+    }
+
+    /// Keeps the conversation with this reply, unless it is not to be kept.
+    fn keep(&self, body: &mut Value, writer: &ResponsesWriter, plan: &Plan, id: u64) {
+        if body.get("store") != Some(&Value::Bool(false)) {
+            let mut items = input_items(body["input"].take());
+            items.extend(writer.items(plan));
+            self.kept.keep(self.response_id(Form::Responses, id), items);
+        }
+    }
+
+    fn response_id(&self, form: Form, id: u64) -> String {
+        let kind = match form {
+            Form::Messages | Form::Chat => "chatcmpl-",
+            Form::Completions => "cmpl-",
+            Form::Responses => "resp_",
+        };
+        format!("{kind}{:016x}", fold(self.model.seed, id))
+    }
+
     fn head(&self, form: Form, id: u64, prompt_tokens: usize) -> ReplyHead {
         let unique = fold(self.model.seed, id);
-        let kind = if form == Form::Completions { "cmpl" } else { "chatcmpl" };
         ReplyHead {
-            id: format!("{kind}-{unique:016x}"),
+            id: self.response_id(form, id),
             call_id: format!("chatcmpl-tool-{unique:016x}"),
             created: self.clock.now_ns() / 1_000_000_000,
             model: self.model.name.clone(),
             prompt_tokens,
         }
     }
+}
+
+/// An input as the items that it stands for.
+fn input_items(input: Value) -> Vec<Value> {
+    match input {
+        Value::Array(items) => items,
+        Value::String(said) => vec![json!({"role": "user", "content": said})],
+        _ => Vec::new(),
+    }
+}
+
+/// Whether a reply calls a tool that takes plain text.
+fn calls_custom_tool(body: &Value, plan: &Plan) -> bool {
+    let tools = body.get("tools").and_then(Value::as_array).into_iter().flatten();
+    let called = plan.call.as_ref().map(|call| call.name.as_str());
+    let mut custom = tools.filter(|tool| tool["type"] == "custom");
+    called.is_some_and(|called| custom.any(|tool| tool["name"] == called))
 }
 
 async fn read(request: Request<Incoming>) -> Result<Bytes, Refusal> {
@@ -241,7 +305,7 @@ fn refuse(form: Form, refusal: &Refusal) -> Answer {
     let Refusal { status, kind, message, param } = refusal;
     let body = match form {
         Form::Messages => json!({"type": "error", "error": {"type": kind, "message": message}}),
-        Form::Chat | Form::Completions => json!({"error": {
+        Form::Chat | Form::Completions | Form::Responses => json!({"error": {
             "message": message, "type": kind, "param": param, "code": status,
         }}),
     };

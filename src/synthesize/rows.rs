@@ -152,6 +152,7 @@ impl<'a> SessionRows<'a> {
             unit_hashes: parsed.units.iter().map(|unit| unit.hash.hex()).collect(),
             body_template: parsed.template.clone(),
             n_shared_units: n_shared as u32,
+            server_history: None,
             request_time: self.time(plan.start_us),
             first_byte_time: Some(self.time(plan.start_us + timing.first_byte_us)),
             first_output_time: Some(self.time(plan.start_us + timing.first_us())),
@@ -313,5 +314,6 @@ fn stop_reason(api: Api, reply: &Reply) -> &'static str {
         (Api::Messages, false) => "end_turn",
         (Api::Chat, true) => "tool_calls",
         (Api::Chat, false) | (Api::Completions, _) => "stop",
+        (Api::Responses, _) => "completed",
     }
 }

@@ -130,6 +130,16 @@ pub enum Outcome {
     Truncated,
 }
 
+/// Whether what the server keeps of a prompt is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ServerHistory {
+    /// The response that the request goes on from was recorded: the units are the whole prompt.
+    Followed,
+    /// It was not: the units are only what the request says itself.
+    Unknown,
+}
+
 /// How sure the link from a turn to a row of `engine_metrics` is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, Default)]
 #[serde(rename_all = "snake_case")]
@@ -159,7 +169,7 @@ pub struct TurnRow {
     pub turn: u32,
     /// Unique in the run.
     pub request_id: String,
-    /// `messages`, `chat` or `completions`.
+    /// `messages`, `chat`, `completions` or `responses`.
     pub api: String,
     /// The coding agent, as far as the wire tells (`claude-code`, …).
     pub agent: Option<String>,
@@ -173,7 +183,7 @@ pub struct TurnRow {
     pub path: String,
     /// Every top-level request field that is not a unit, as a JSON object.
     pub params: String,
-    /// Messages in the request.
+    /// Messages in the prompt; of `responses` the input items, of `completions` none.
     pub n_messages: u32,
     /// Tools offered in the request.
     pub n_tools: u32,
@@ -183,6 +193,10 @@ pub struct TurnRow {
     pub body_template: String,
     /// Leading units (prompt order) shared with the previous turn of the thread.
     pub n_shared_units: u32,
+    /// Null where the request tells its whole prompt. Of one that goes on from what the server keeps
+    /// (`previous_response_id`): `followed` where that was recorded too and the units are the whole
+    /// prompt, `unknown` where not.
+    pub server_history: Option<ServerHistory>,
     /// Arrival of the request at the proxy.
     pub request_time: f64,
     /// First byte of the response's body.

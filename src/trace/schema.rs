@@ -71,6 +71,7 @@ const TURNS: Columns = &[
     ("unit_hashes", LabelList),
     ("body_template", Text),
     ("n_shared_units", U32),
+    ("server_history", Label),
     ("request_time", F64),
     ("first_byte_time", F64),
     ("first_output_time", F64),

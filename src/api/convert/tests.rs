@@ -13,6 +13,9 @@ fn what_cannot_be_converted_says_so() {
         (Api::Completions, Api::Messages),
         (Api::Chat, Api::Completions),
         (Api::Messages, Api::Completions),
+        (Api::Responses, Api::Completions),
+        (Api::Chat, Api::Responses),
+        (Api::Messages, Api::Responses),
     ] {
         assert_eq!(convert_request(&json!({"prompt": "x", "messages": []}), from, to), None);
     }
@@ -259,4 +262,107 @@ fn errors_in_the_apis_own_form() {
         error_body(Api::Messages, 502, "m"),
         r#"{"type":"error","error":{"type":"api_error","message":"m"}}"#
     );
+}
+
+#[test]
+fn a_responses_request_as_a_chat_request() {
+    let responses = json!({
+        "model": "m", "stream": true, "temperature": 0.5, "max_output_tokens": 128, "store": false,
+        "parallel_tool_calls": true, "prompt_cache_key": "k", "reasoning": {"effort": "low", "summary": "auto"},
+        "include": ["reasoning.encrypted_content"],
+        "text": {"format": {"type": "json_schema", "name": "plan", "schema": {"type": "object"}}},
+        "instructions": "You work on code.",
+        "input": [
+            {"type": "message", "id": "m1", "role": "developer", "content": [{"type": "input_text", "text": "Be brief."}]},
+            {"role": "user", "content": [
+                {"type": "input_text", "text": "see"},
+                {"type": "input_image", "image_url": "data:image/png;base64,aGk="}]},
+            {"type": "reasoning", "summary": [{"type": "summary_text", "text": "Look first."}], "encrypted_content": "e"},
+            {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "I look.", "annotations": []}]},
+            {"type": "function_call", "call_id": "c1", "name": "exec", "arguments": "{\"cmd\": \"ls\"}"},
+            {"type": "custom_tool_call", "call_id": "c2", "name": "apply_patch", "input": "*** x"},
+            {"type": "function_call_output", "call_id": "c1", "output": "app.py"},
+            {"type": "custom_tool_call_output", "call_id": "c2", "output": [{"type": "input_text", "text": "a"}, {"type": "input_text", "text": "b"}]},
+            {"type": "reasoning", "summary": [], "encrypted_content": "only its maker reads it"},
+            {"type": "function_call", "call_id": "c3", "name": "spawn", "namespace": "agents", "arguments": "{}"},
+            {"type": "function_call_output", "call_id": "c3", "output": ""},
+            {"type": "local_shell_call", "call_id": "c4", "action": {"command": ["ls"]}},
+            {"type": "local_shell_call_output", "call_id": "c4", "output": "x"},
+            {"type": "web_search_call", "id": "ws", "status": "completed"},
+            {"role": "developer", "content": "Go on."},
+            {"type": "message", "role": "assistant", "content": "Done."},
+            {"role": "user", "content": "thanks"},
+        ],
+        "tools": [
+            {"type": "function", "name": "exec", "description": "Runs", "strict": false, "parameters": {"type": "object"}},
+            {"type": "custom", "name": "apply_patch", "format": {"type": "grammar"}},
+            {"type": "namespace", "name": "agents", "tools": [{"type": "function", "name": "spawn", "parameters": {"type": "object"}}]},
+            {"type": "web_search"},
+        ],
+        "tool_choice": {"type": "function", "name": "exec"},
+    });
+    let chat = json!({
+        "model": "m", "stream": true, "temperature": 0.5, "max_completion_tokens": 128,
+        "parallel_tool_calls": true, "reasoning_effort": "low",
+        "response_format": {"type": "json_schema", "json_schema": {"name": "plan", "schema": {"type": "object"}}},
+        "messages": [
+            {"role": "system", "content": "You work on code.\n\nBe brief."},
+            {"role": "user", "content": [
+                {"type": "text", "text": "see"},
+                {"type": "image_url", "image_url": {"url": "data:image/png;base64,aGk="}}]},
+            {"role": "assistant", "content": "I look.", "reasoning_content": "Look first.", "tool_calls": [
+                {"id": "c1", "type": "function", "function": {"name": "exec", "arguments": "{\"cmd\": \"ls\"}"}},
+                {"id": "c2", "type": "function", "function": {"name": "apply_patch", "arguments": "{\"input\":\"*** x\"}"}}]},
+            {"role": "tool", "tool_call_id": "c1", "content": "app.py"},
+            {"role": "tool", "tool_call_id": "c2", "content": "a\nb"},
+            {"role": "assistant", "content": null, "tool_calls": [
+                {"id": "c3", "type": "function", "function": {"name": "agents__spawn", "arguments": "{}"}}]},
+            {"role": "tool", "tool_call_id": "c3", "content": ""},
+            {"role": "assistant", "content": null, "tool_calls": [
+                {"id": "c4", "type": "function", "function": {"name": "local_shell", "arguments": "{\"command\":[\"ls\"]}"}}]},
+            {"role": "tool", "tool_call_id": "c4", "content": "x"},
+            {"role": "system", "content": "Go on."},
+            {"role": "assistant", "content": "Done."},
+            {"role": "user", "content": "thanks"},
+        ],
+        "tools": [
+            {"type": "function", "function": {"name": "exec", "description": "Runs", "strict": false, "parameters": {"type": "object"}}},
+            {"type": "function", "function": {"name": "apply_patch", "parameters": {
+                "type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}}},
+            {"type": "function", "function": {"name": "agents__spawn", "parameters": {"type": "object"}}},
+        ],
+        "tool_choice": {"type": "function", "function": {"name": "exec"}},
+    });
+    assert_eq!(converted(&responses, Api::Responses, Api::Chat), chat);
+    // To Messages it goes by way of Chat.
+    let messages = converted(&responses, Api::Responses, Api::Messages);
+    assert_eq!(messages, converted(&chat, Api::Chat, Api::Messages));
+    assert_eq!(messages["system"], "You work on code.\n\nBe brief.");
+    let plain = json!({"input": "hi", "tool_choice": "auto"});
+    assert_eq!(
+        converted(&plain, Api::Responses, Api::Chat),
+        json!({"messages": [{"role": "user", "content": "hi"}]})
+    );
+}
+
+#[test]
+fn what_only_the_first_server_reads_is_taken_out() {
+    let body = json!({
+        "previous_response_id": "resp_1", "conversation": null, "store": true,
+        "input": [
+            {"role": "user", "content": "hi"},
+            {"type": "reasoning", "summary": [], "encrypted_content": "e"},
+            {"type": "reasoning", "summary": [{"type": "summary_text", "text": "s"}], "encrypted_content": "e"},
+        ],
+    });
+    let portable = portable_responses(&body).unwrap();
+    assert_eq!(
+        portable,
+        json!({"store": true, "input": [
+            {"role": "user", "content": "hi"},
+            {"type": "reasoning", "summary": [{"type": "summary_text", "text": "s"}], "encrypted_content": null},
+        ]})
+    );
+    assert_eq!(portable_responses(&portable), None);
+    assert_eq!(portable_responses(&json!({"input": "hi"})), None);
 }

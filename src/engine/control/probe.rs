@@ -16,6 +16,8 @@ pub struct OfferedApis {
     pub chat: bool,
     /// `OpenAI` Completions.
     pub completions: bool,
+    /// `OpenAI` Responses.
+    pub responses: bool,
 }
 
 impl OfferedApis {
@@ -25,6 +27,7 @@ impl OfferedApis {
             Api::Messages => self.messages,
             Api::Chat => self.chat,
             Api::Completions => self.completions,
+            Api::Responses => self.responses,
         }
     }
 }
@@ -64,18 +67,20 @@ impl Control {
                 messages: paths.contains_key("/v1/messages"),
                 chat: paths.contains_key("/v1/chat/completions"),
                 completions: paths.contains_key("/v1/completions"),
+                responses: paths.contains_key("/v1/responses"),
             });
         }
         Ok(OfferedApis {
             messages: self.is_served(Api::Messages, model).await?,
             chat: self.is_served(Api::Chat, model).await?,
             completions: self.is_served(Api::Completions, model).await?,
+            responses: self.is_served(Api::Responses, model).await?,
         })
     }
 
     async fn is_served(&self, api: Api, model: &str) -> Result<bool> {
         let mut body = question(api, model, "Hi");
-        body["max_tokens"] = json!(1);
+        body[limit_name(api)] = json!(1);
         let (status, _) = self.post(api.path(), &body).await?;
         Ok(!matches!(
             status,
@@ -87,7 +92,7 @@ impl Control {
     /// it would not have, and looks at the usage.
     pub async fn probe_output_length(&self, api: Api, model: &str) -> Result<LengthForcing> {
         let mut body = question(api, model, "Answer with one word: yes.");
-        body["max_tokens"] = json!(PROBE_TOKENS);
+        body[limit_name(api)] = json!(PROBE_TOKENS);
         let unforced = body.clone();
         body["min_tokens"] = json!(PROBE_TOKENS);
         body["ignore_eos"] = json!(true);
@@ -132,6 +137,15 @@ fn question(api: Api, model: &str, text: &str) -> Value {
             json!({"model": model, "messages": [{"role": "user", "content": text}]})
         }
         Api::Completions => json!({"model": model, "prompt": text}),
+        // Nothing is left behind on the server.
+        Api::Responses => json!({"model": model, "input": text, "store": false}),
+    }
+}
+
+fn limit_name(api: Api) -> &'static str {
+    match api {
+        Api::Messages | Api::Chat | Api::Completions => "max_tokens",
+        Api::Responses => "max_output_tokens",
     }
 }
 

@@ -143,7 +143,9 @@ impl History {
         Ok(match api {
             Api::Messages => answer::place_in_messages(blocks, &recorded, &after),
             Api::Chat => answer::place_in_chat(blocks, &recorded, &after),
-            Api::Completions => return Err("a completion holds no history".to_owned()),
+            Api::Completions | Api::Responses => {
+                return Err("answers are put into histories of Messages and Chat only".to_owned());
+            }
         })
     }
 }

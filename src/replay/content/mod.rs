@@ -17,7 +17,7 @@ use super::plan::{Plan, PlannedRequest};
 use super::routes::Route;
 use super::salts::Salt;
 use super::settings::{ContentMode, LengthForcing};
-use crate::api::{Api, ReplyBlock, convert, edit_top_level, rebuild_body};
+use crate::api::{Api, ReplyBlock, convert, edit_top_level, rebuild_body, whole_responses_body};
 use crate::error::Result;
 use crate::trace::Run;
 use live::History;
@@ -98,7 +98,12 @@ impl Contents {
             .map(|unit| self.run.unit_text(&self.plan.unit_hashes[*unit as usize]))
             .collect::<Result<_>>()
             .map_err(|error| error.to_string())?;
-        let recorded = rebuild_body(&request.body_template, &texts)?;
+        let recorded = match request.api {
+            Api::Responses => portable(whole_responses_body(&request.body_template, &texts)?),
+            Api::Messages | Api::Chat | Api::Completions => {
+                rebuild_body(&request.body_template, &texts)?
+            }
+        };
         let api = self.api(request);
         let mut body = if api == request.api {
             recorded
@@ -131,6 +136,13 @@ impl Contents {
     }
 }
 
+/// A Responses body that a server can read which did not make the recording.
+fn portable(body: Vec<u8>) -> Vec<u8> {
+    let read = serde_json::from_slice::<Value>(&body).ok();
+    let portable = read.as_ref().and_then(convert::portable_responses);
+    portable.map_or(body, |portable| portable.to_string().into_bytes())
+}
+
 /// What is changed in a recorded body before it is sent.
 fn edits(
     api: Api,
@@ -147,9 +159,14 @@ fn edits(
         }
         edits.push(("stream_options", Some(options)));
     }
+    if api == Api::Responses {
+        // The next request tells its whole prompt: the server need not keep this one.
+        edits.extend([("store", Some(json!(false))), ("background", None)]);
+    }
     // No engine takes a limit of 0.
     if let Some(tokens) = target_output_tokens.map(|tokens| tokens.max(1)) {
-        edits.push(("max_tokens", Some(json!(tokens))));
+        let limit = if api == Api::Responses { "max_output_tokens" } else { "max_tokens" };
+        edits.push((limit, Some(json!(tokens))));
         if api == Api::Chat {
             edits.push(("max_completion_tokens", None));
         }

@@ -96,6 +96,8 @@ fn body(api: Api, messages: &[Value]) -> String {
             all.extend_from_slice(messages);
             json!({"model": "recorded", "max_completion_tokens": 4096, "messages": all})
         }
+        Api::Responses => json!({"model": "recorded", "max_output_tokens": 4096,
+            "instructions": "Be brief.", "input": messages, "stream": true}),
         Api::Completions => {
             let said = messages.iter().map(|message| message["content"].as_str().unwrap());
             let prompt: Vec<&str> = std::iter::once("Be brief.").chain(said).collect();
