@@ -52,7 +52,7 @@ stage "Python tests"
 stage "notebooks"
 "$PY" -m pytest --nbmake --nbmake-timeout=300 notebooks
 
-stage "real parts: vLLM on the CPU, Claude Code"
+stage "real parts: vLLM on the CPU, Claude Code, Codex"
 tests/real/setup.sh .real
 "$PY" -m pytest tests/real
 

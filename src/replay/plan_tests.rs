@@ -39,6 +39,8 @@ fn turn(line: &str) -> TurnRow {
             "isl" => row.isl = value.parse().ok(),
             "osl" => row.osl = value.parse().ok(),
             "failed" => row.outcome = Outcome::HttpError,
+            "unseen" => row.server_history = Some(ServerHistory::Unknown),
+            "followed" => row.server_history = Some(ServerHistory::Followed),
             "bodyless" => row.body_template = String::new(),
             "api" => row.api = value.into(),
             "utility" => row.kind = TurnKind::Utility,
@@ -171,12 +173,15 @@ fn attempts_at_one_turn_count_once_with_the_wait_before_the_first() {
         "a 3 10..11 wait=400",
         "a 4 12..13 bodyless",
         "a 5 12..13 api=telepathy",
+        "a 6 12..13 unseen",
+        "a 7 15..16 wait=300 followed",
     ];
-    check(&lines, &["a0 <-  + 0", "a1 <- a0 + 2000", "a3 <- a1 + 400"]);
+    check(&lines, &["a0 <-  + 0", "a1 <- a0 + 2000", "a3 <- a1 + 400", "a7 <- a3 + 300"]);
     let skipped = plan_of(&lines, true).skipped;
     let expected = [
         ("no request body", 1),
         ("not answered whole", 1),
+        ("parts of the prompt lie with the server and were not recorded", 1),
         ("repeated attempt", 2),
         ("unknown api", 1),
     ];

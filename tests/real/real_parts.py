@@ -25,6 +25,7 @@ ROOT = Path(os.environ.get("AGENTBENCH_REAL", REPOSITORY / ".real"))
 MODEL_NAME = "tiny"
 VLLM_START_SECONDS = 600
 CLAUDE = ROOT / "agents/node_modules/@anthropic-ai/claude-code-linux-x64/claude"
+CODEX = ROOT / "agents/node_modules/@openai/codex-linux-x64/vendor/x86_64-unknown-linux-musl/bin/codex"
 
 
 def free_port() -> int:
@@ -152,6 +153,32 @@ def start_claude(folder: Path, base_url: str, task: str) -> subprocess.Popen[str
         command,
         cwd=work,
         env=claude_environment(home, base_url),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def start_codex(folder: Path, base_url: str, task: str) -> subprocess.Popen[str]:
+    """One unattended session in a folder of its own; its own log lies below `folder / "home"`."""
+    if not CODEX.exists():
+        pytest.fail(f"no Codex at {CODEX}; run tests/real/setup.sh {ROOT} first")
+    work = folder / "work"
+    home = folder / "home"
+    work.mkdir(parents=True)
+    home.mkdir()
+    (home / "config.toml").write_text(
+        f'model = "{MODEL_NAME}"\nmodel_provider = "proxy"\n'
+        'approval_policy = "never"\nsandbox_mode = "danger-full-access"\n'
+        '[model_providers.proxy]\nname = "proxy"\nwire_api = "responses"\n'
+        f'base_url = "{base_url}/v1"\nenv_key = "DUMMY_KEY"\n'
+    )
+    (work / "app.py").write_text("def add(a, b):\n    return a - b\n")
+    return subprocess.Popen(
+        [str(CODEX), "exec", "--skip-git-repo-check", "--json", task],
+        cwd=work,
+        env={"PATH": os.environ["PATH"], "HOME": str(home), "CODEX_HOME": str(home), "DUMMY_KEY": "sk-dummy"},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

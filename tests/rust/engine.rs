@@ -328,7 +328,10 @@ async fn what_an_engine_is() {
         assert_eq!((info.model.as_deref(), info.max_model_len), (Some("tiny"), Some(40960)));
         assert!(!info.simulated);
         let apis = control.apis("tiny").await.unwrap();
-        assert_eq!(apis, OfferedApis { messages: false, chat: true, completions: true });
+        assert_eq!(
+            apis,
+            OfferedApis { messages: false, chat: true, completions: true, responses: false }
+        );
         assert!(apis.offers(Api::Chat) && !apis.offers(Api::Messages));
     }
 }
@@ -373,7 +376,10 @@ async fn an_engine_that_tells_little() {
     assert_eq!((info.name.as_deref(), info.version, info.max_model_len), (Some("me"), None, None));
     assert_eq!(control.health().await.unwrap(), Health::Untold);
     let apis = control.apis("m").await.unwrap();
-    assert_eq!(apis, OfferedApis { messages: true, chat: true, completions: false });
+    assert_eq!(
+        apis,
+        OfferedApis { messages: true, chat: true, completions: false, responses: false }
+    );
 }
 
 #[tokio::test]

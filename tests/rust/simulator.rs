@@ -378,8 +378,13 @@ async fn what_cannot_be_served_is_refused_in_the_apis_own_form() {
         assert_eq!(broken.status(), 400);
         assert_eq!(must(engine.client.get(&url).send()).await.unwrap().status(), 405);
     }
-    let (status, _) = engine.post("/v1/responses", &json!({})).await;
+    let (status, _) = engine.post("/v1/embeddings", &json!({})).await;
     assert_eq!(status, 404);
+    let bad = "BadRequestError";
+    check("/v1/responses", json!({}), 400, bad, "input: a text or a list of items").await;
+    check("/v1/responses", json!({"input": []}), 400, bad, "input: it says nothing").await;
+    let gone = json!({"input": "x", "previous_response_id": "resp_x"});
+    check("/v1/responses", gone, 404, "invalid_request_error", "'resp_x' not found").await;
     assert_eq!(engine.metric("request_success_total").await, 0);
     engine.stop().await;
 }

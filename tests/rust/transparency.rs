@@ -110,6 +110,16 @@ async fn every_method_and_path_passes() {
 }
 
 #[tokio::test]
+async fn bodies_of_the_recorded_apis_pass_as_they_are() {
+    for path in ["/v1/responses", "/v1/completions?x=%20", "/responses", "/v1/responses/compact"] {
+        // Odd spacing, a repeated member, what is no JSON at all: none of the proxy's business.
+        let odd = "{ \"input\" :[ ],\"prompt\":\"\\u00e9\",\t\"input\":1}\n";
+        check_passes("POST", path, odd, "200 OK", "{\"id\":\"r\" , \"output\":[]}").await;
+        check_passes("POST", path, "\u{1}not json", "400 Bad Request", "no").await;
+    }
+}
+
+#[tokio::test]
 async fn each_event_arrives_before_the_next_is_sent() {
     let setup = Setup::start().await;
     let mut client = setup.client().await;

@@ -108,7 +108,7 @@ fn body(api: Api, messages: &[Value]) -> String {
 }
 
 /// The last message of a request: `<session> <thread><turn>`.
-pub(super) fn label(body: &Value) -> String {
+pub(crate) fn label(body: &Value) -> String {
     body["messages"].as_array().unwrap().last().unwrap()["content"].as_str().unwrap().to_owned()
 }
 
@@ -135,16 +135,16 @@ pub(crate) fn config(url: String) -> ReplayConfig {
 }
 
 /// A replay that has ended, read back from its run directory.
-pub(super) struct Replayed {
-    pub(super) outcome: ReplayOutcome,
-    pub(super) requests: Vec<RequestRow>,
-    pub(super) trajectories: Vec<TrajectoryRow>,
-    pub(super) summary: Summary,
+pub(crate) struct Replayed {
+    pub(crate) outcome: ReplayOutcome,
+    pub(crate) requests: Vec<RequestRow>,
+    pub(crate) trajectories: Vec<TrajectoryRow>,
+    pub(crate) summary: Summary,
 }
 
 impl Replayed {
     /// The row of a recorded request, which must have been sent once.
-    pub(super) fn row(&self, source_request_id: &str) -> &RequestRow {
+    pub(crate) fn row(&self, source_request_id: &str) -> &RequestRow {
         let mut rows =
             self.requests.iter().filter(|row| row.source_request_id == source_request_id);
         let row = rows.next().unwrap_or_else(|| panic!("{source_request_id} was not sent"));
@@ -154,22 +154,22 @@ impl Replayed {
 }
 
 /// A replay that runs, and what it writes to.
-pub(super) struct Running {
-    pub(super) handle: ReplayHandle,
-    pub(super) shutdown: Shutdown,
+pub(crate) struct Running {
+    pub(crate) handle: ReplayHandle,
+    pub(crate) shutdown: Shutdown,
     writer: RunWriter,
     dir: tempfile::TempDir,
 }
 
 impl Running {
-    pub(super) async fn start(api: Api, turns: &[&str], config: ReplayConfig) -> Result<Self> {
+    pub(crate) async fn start(api: Api, turns: &[&str], config: ReplayConfig) -> Result<Self> {
         let dir = tempfile::tempdir().unwrap();
         let recorded = dir.path().join("recorded");
         write_recording(&recorded, api, turns);
         Self::start_run(Run::open(&recorded)?, dir, config).await
     }
 
-    pub(super) async fn start_run(
+    pub(crate) async fn start_run(
         run: Run,
         dir: tempfile::TempDir,
         config: ReplayConfig,
@@ -183,7 +183,7 @@ impl Running {
         Ok(Self { handle, shutdown, writer, dir })
     }
 
-    pub(super) async fn wait(self) -> Replayed {
+    pub(crate) async fn wait(self) -> Replayed {
         let outcome = self.handle.wait().await.unwrap();
         let settings = serde_json::to_value(&outcome.settings).unwrap();
         self.writer
@@ -201,6 +201,6 @@ impl Running {
 }
 
 /// A recording replayed to its end.
-pub(super) async fn replay(api: Api, turns: &[&str], config: ReplayConfig) -> Replayed {
+pub(crate) async fn replay(api: Api, turns: &[&str], config: ReplayConfig) -> Replayed {
     Running::start(api, turns, config).await.unwrap().wait().await
 }
