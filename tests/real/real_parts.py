@@ -17,8 +17,13 @@ import urllib.error
 import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+import pandas as pd
 import pytest
+
+if TYPE_CHECKING:
+    import agentbench as library
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 ROOT = Path(os.environ.get("AGENTBENCH_REAL", REPOSITORY / ".real"))
@@ -194,4 +199,46 @@ def agentbench(*arguments: str, timeout: float = 300.0) -> subprocess.CompletedP
         text=True,
         timeout=timeout,
         check=False,
+    )
+
+
+def wait_for_proxy(url: str, process: subprocess.Popen[str]) -> None:
+    """Returns once requests pass through the proxy to the engine."""
+    for _ in range(100):
+        with contextlib.suppress(urllib.error.URLError, OSError):
+            get(f"{url}/health", timeout=2.0)
+            return
+        if process.poll() is not None:
+            break
+        time.sleep(0.1)
+    process.kill()
+    pytest.fail(f"the capture did not come up: {process.communicate()}")
+
+
+def settled(engine: Engine) -> Counters:
+    """The counters once nothing runs any more: two equal readings a moment apart."""
+    before = engine.counters()
+    for _ in range(100):
+        time.sleep(0.3)
+        now = engine.counters()
+        if now == before:
+            return now
+        before = now
+    pytest.fail("vLLM's counters did not come to rest")
+
+
+def frame(run: library.Run, table: str) -> pd.DataFrame:
+    """A table of a run in pandas."""
+    result = getattr(run, table)().to_pandas()
+    assert isinstance(result, pd.DataFrame)
+    return result
+
+
+def totals(turns: pd.DataFrame) -> Counters:
+    """Our tables' figures in the form of the engine's counters."""
+    return Counters(
+        requests=len(turns),
+        prompt_tokens=int(turns["isl"].sum()),
+        output_tokens=int(turns["osl"].sum()),
+        cached_tokens=int(turns["isl_cached"].sum()),
     )

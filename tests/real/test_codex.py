@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from real_parts import Engine, agentbench as run_agentbench, free_port, start_codex
-from test_record_and_replay import Counters, frame, settled, totals, wait_for_proxy
+from real_parts import Counters, Engine, frame, free_port, settled, start_codex, totals, wait_for_proxy
+from real_parts import agentbench as run_agentbench
 
 import agentbench
 
@@ -112,7 +112,9 @@ def test_a_session_is_one_growing_main_thread(recorded: Recorded) -> None:
 
 def test_tool_calls_are_those_of_codex_log(recorded: Recorded) -> None:
     calls = frame(agentbench.Run.open(recorded.run), "tool_calls")
-    items = [line["payload"] for session in recorded.sessions for line in session.log if line["type"] == "response_item"]
+    items = [
+        line["payload"] for session in recorded.sessions for line in session.log if line["type"] == "response_item"
+    ]
     told = {item["call_id"]: item["name"] for item in items if item["type"] == "function_call"}
     outputs = {item["call_id"]: item["output"] for item in items if item["type"] == "function_call_output"}
     assert dict(zip(calls["call_id"], calls["name"], strict=True)) == told
@@ -122,9 +124,7 @@ def test_tool_calls_are_those_of_codex_log(recorded: Recorded) -> None:
 
 
 @pytest.mark.parametrize(("api", "sent"), [("auto", "responses"), ("chat", "chat")])
-def test_a_replay_pins_output_lengths(
-    vllm: Engine, recorded: Recorded, tmp_path: Path, api: str, sent: str
-) -> None:
+def test_a_replay_pins_output_lengths(vllm: Engine, recorded: Recorded, tmp_path: Path, api: str, sent: str) -> None:
     options = ["--agents", str(SESSIONS), "--tool-time", "0", "--api", api, "--out", str(tmp_path / "run")]
     result = run_agentbench("replay", str(recorded.run), "--url", vllm.url, *options)
     assert result.returncode == 0, result.stdout + result.stderr

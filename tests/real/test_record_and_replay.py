@@ -6,17 +6,13 @@ prompt, output and cached tokens must agree exactly.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import signal
 import subprocess
 import sys
-import time
-import urllib.error
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import pandas as pd
 import pytest
 from real_parts import (
     CLAUDE,
@@ -24,9 +20,12 @@ from real_parts import (
     Counters,
     Engine,
     claude_environment,
+    frame,
     free_port,
-    get,
+    settled,
     start_claude,
+    totals,
+    wait_for_proxy,
 )
 from real_parts import (
     agentbench as run_agentbench,
@@ -50,38 +49,6 @@ class Capture:
     counted: Counters
     transcripts: list[list[dict[str, object]]]
     output: str
-
-
-def wait_for_proxy(url: str, process: subprocess.Popen[str]) -> None:
-    """Returns once requests pass through the proxy to the engine."""
-    for _ in range(100):
-        with contextlib.suppress(urllib.error.URLError, OSError):
-            get(f"{url}/health", timeout=2.0)
-            return
-        if process.poll() is not None:
-            break
-        time.sleep(0.1)
-    process.kill()
-    pytest.fail(f"the capture did not come up: {process.communicate()}")
-
-
-def settled(engine: Engine) -> Counters:
-    """The counters once nothing runs any more: two equal readings a moment apart."""
-    before = engine.counters()
-    for _ in range(100):
-        time.sleep(0.3)
-        now = engine.counters()
-        if now == before:
-            return now
-        before = now
-    pytest.fail("vLLM's counters did not come to rest")
-
-
-def frame(run: agentbench.Run, table: str) -> pd.DataFrame:
-    """A table of a run in pandas."""
-    result = getattr(run, table)().to_pandas()
-    assert isinstance(result, pd.DataFrame)
-    return result
 
 
 @pytest.fixture(scope="module")
@@ -109,16 +76,6 @@ def capture(vllm: Engine, tmp_path_factory: pytest.TempPathFactory) -> Capture:
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 0, output
     return Capture(folder / "run", counted, transcripts, output)
-
-
-def totals(turns: pd.DataFrame) -> Counters:
-    """Our tables' figures in the form of the engine's counters."""
-    return Counters(
-        requests=len(turns),
-        prompt_tokens=int(turns["isl"].sum()),
-        output_tokens=int(turns["osl"].sum()),
-        cached_tokens=int(turns["isl_cached"].sum()),
-    )
 
 
 def test_capture_agrees_with_vllm(capture: Capture) -> None:
