@@ -351,4 +351,6 @@ fn text_of(value: &Value) -> Option<&str> {
 }
 
 #[cfg(test)]
+mod responses_tests;
+#[cfg(test)]
 mod tests;

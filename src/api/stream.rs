@@ -171,4 +171,6 @@ pub(super) fn push_reasoning(blocks: &mut Vec<ReplyBlock>, more: &str) {
 }
 
 #[cfg(test)]
+mod responses_tests;
+#[cfg(test)]
 mod tests;

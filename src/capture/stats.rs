@@ -100,7 +100,8 @@ pub(super) enum SideClass {
 impl SideClass {
     pub(super) fn of(path: &str) -> Self {
         let path = path.trim_end_matches('/');
-        if path.ends_with("/count_tokens") || path.ends_with("/tokenize") {
+        let counts = ["/count_tokens", "/tokenize", "/input_tokens"];
+        if counts.iter().any(|end| path.ends_with(end)) {
             Self::CountTokens
         } else if path.ends_with("/models") || path.contains("/v1/models/") {
             Self::Models
@@ -226,6 +227,8 @@ mod tests {
             ("/v1/models/tiny", SideClass::Models),
             ("/v1/messages/count_tokens", SideClass::CountTokens),
             ("/tokenize", SideClass::CountTokens),
+            ("/v1/responses/input_tokens", SideClass::CountTokens),
+            ("/v1/responses/compact", SideClass::Other),
             ("/health", SideClass::Other),
             ("/", SideClass::Other),
         ] {

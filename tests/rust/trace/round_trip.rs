@@ -42,6 +42,7 @@ fn words(column: &str) -> Option<&'static [&'static str]> {
         "status" => &["ok", "failed", "cancelled"],
         "output_length" => &["ok", "short", "long", "unverified"],
         "phase" => &["ramp", "warmup", "steady", "tail"],
+        "server_history" => &["followed", "unknown"],
         _ => return None,
     })
 }
