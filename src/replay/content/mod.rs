@@ -211,6 +211,27 @@ mod tests {
     }
 
     #[test]
+    fn a_response_is_pinned_by_its_own_limit_and_not_kept_by_the_server() {
+        check(
+            Api::Responses,
+            Some(7),
+            LengthForcing::Honoured,
+            r#"{"model":"m","max_output_tokens":99,"background":true,"input":"x"}"#,
+            &json!({"model": "served", "max_output_tokens": 7, "min_tokens": 7, "ignore_eos": true,
+                    "stream": true, "store": false, "input": "x"}),
+        );
+        check(
+            Api::Completions,
+            Some(7),
+            LengthForcing::Honoured,
+            r#"{"prompt":[1]}"#,
+            &json!({"model": "served", "max_tokens": 7, "min_tokens": 7, "ignore_eos": true,
+                    "stream": true, "prompt": [1],
+                    "stream_options": {"include_usage": true, "continuous_usage_stats": true}}),
+        );
+    }
+
+    #[test]
     fn a_refused_pin_is_left_out_and_an_unknown_length_leaves_the_recorded_limit() {
         check(
             Api::Messages,
