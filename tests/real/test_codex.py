@@ -125,7 +125,9 @@ def test_tool_calls_are_those_of_codex_log(recorded: Recorded) -> None:
 
 @pytest.mark.parametrize(("api", "sent"), [("auto", "responses"), ("chat", "chat")])
 def test_a_replay_pins_output_lengths(vllm: Engine, recorded: Recorded, tmp_path: Path, api: str, sent: str) -> None:
-    options = ["--agents", str(SESSIONS), "--tool-time", "0", "--api", api, "--out", str(tmp_path / "run")]
+    # Without salts, so that the prompts are the recorded ones.
+    options = ["--agents", str(SESSIONS), "--tool-time", "0", "--api", api, "--cache-sharing", "recorded"]
+    options += ["--out", str(tmp_path / "run")]
     result = run_agentbench("replay", str(recorded.run), "--url", vllm.url, *options)
     assert result.returncode == 0, result.stdout + result.stderr
     run = agentbench.Run.open(tmp_path / "run")
