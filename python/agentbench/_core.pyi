@@ -555,7 +555,10 @@ class Replay(Handle):
         What the requests say: ``recorded``, the recorded history byte for byte; ``live``, the engine's own answers
         (text, reasoning, tool calls) in the place of the recorded ones in a thread's later requests. Recorded tool
         results then follow the engine's calls in order; results without a call are sent as user text, calls without
-        a result get an error result, and ``live`` in the summary counts both.
+        a result get an error result, and ``live`` in the summary counts both. ``synthetic``: token ids of our own,
+        as many as recorded, to ``/v1/completions``, for recordings of counts or block hashes alone and for any
+        other; equal blocks and units are equal ids. ``prompt_tokens_deviation`` in the summary is planned - actual
+        prompt tokens; an engine that takes no token ids is refused.
     tool_time
         The waits for tools: ``recorded``, ``none``, a time such as ``500ms``, ``scale:0.5``, ``cap:5s``.
     human_time

@@ -253,6 +253,8 @@ impl Observer {
             n_messages: parsed.n_messages,
             n_tools: parsed.n_tools,
             body_template: parsed.template,
+            block_hashes: None,
+            block_size: None,
             n_shared_units: place.n_shared_units,
             server_history: request.server_history,
             request_time: unix_seconds(arrived_ns),

@@ -44,6 +44,10 @@ pub struct PlannedRequest {
     pub planned_cached_tokens: Option<u64>,
     /// How far other threads and trajectories may share the prompt.
     pub shared_prefix: SharedPrefix,
+    /// Recorded prompt tokens that came from cache, by usage.
+    pub recorded_cached_tokens: Option<u64>,
+    /// The units are blocks of so many tokens, of which only the hashes are known.
+    pub block_size: Option<u32>,
 }
 
 /// One thread of a session: a chain of requests.
@@ -135,13 +139,20 @@ struct Recorded {
     tool_exec_ms: Option<f64>,
     residual_wait_ms: Option<f64>,
     isl: Option<u64>,
+    isl_cached: Option<u64>,
     osl: Option<u64>,
+    block_size: Option<u32>,
+    /// What is sent is text of our own, for which counts are enough.
+    synthetic: bool,
 }
 
 impl Recorded {
     fn left_out_because(&self) -> Option<&'static str> {
         if self.outcome != Outcome::Ok {
             Some("not answered whole")
+        } else if self.synthetic {
+            let is_known = self.isl.map_or(!self.units.is_empty(), |tokens| tokens > 0);
+            (!is_known).then_some("unknown prompt tokens")
         } else if self.api.is_none() {
             Some("unknown api")
         } else if self.body_template.is_empty() {
@@ -161,6 +172,7 @@ impl Recorded {
 pub struct Planner {
     include_utility: bool,
     cache_sharing: CacheSharing,
+    synthetic: bool,
     sessions: HashMap<String, Vec<Recorded>>,
     unit_index: HashMap<String, u32>,
     unit_hashes: Vec<String>,
@@ -173,6 +185,7 @@ impl Planner {
         Self {
             include_utility,
             cache_sharing: CacheSharing::default(),
+            synthetic: false,
             sessions: HashMap::new(),
             unit_index: HashMap::new(),
             unit_hashes: Vec::new(),
@@ -186,20 +199,27 @@ impl Planner {
         Self { cache_sharing, ..self }
     }
 
+    /// Plans token ids of our own, sent to Completions: turns of which only counts or block hashes are
+    /// known are planned too.
+    #[must_use]
+    pub fn synthetic(self) -> Self {
+        Self { synthetic: true, ..self }
+    }
+
     /// Takes one recorded turn.
     pub fn add(&mut self, row: TurnRow) {
         if row.kind == TurnKind::Utility && !self.include_utility {
             *self.skipped.entry("utility".to_owned()).or_default() += 1;
             return;
         }
-        let units = row.unit_hashes.iter().map(|hash| self.unit(hash)).collect();
+        let (units, block_size) = self.units(&row);
         let start_ns = unix_ns(row.request_time);
         let end = row
             .response_end_time
             .or(row.last_output_time)
             .or_else(|| Some(row.request_time + row.e2e_ms? / 1e3));
         let turn = Recorded {
-            api: Api::from_name(&row.api),
+            api: if self.synthetic { Some(Api::Completions) } else { Api::from_name(&row.api) },
             start_ns,
             end_ns: end.map_or(start_ns, unix_ns).max(start_ns),
             thread_id: row.thread_id,
@@ -216,9 +236,26 @@ impl Planner {
             tool_exec_ms: row.tool_exec_ms,
             residual_wait_ms: row.residual_wait_ms,
             isl: row.isl,
+            isl_cached: row.isl_cached,
             osl: row.osl,
+            block_size,
+            synthetic: self.synthetic,
         };
         self.sessions.entry(row.session_id).or_default().push(turn);
+    }
+
+    /// A turn's units, or its blocks where there is no body and text of our own is to be sent.
+    fn units(&mut self, row: &TurnRow) -> (Vec<u32>, Option<u32>) {
+        let blocks = row.block_hashes.as_deref().zip(row.block_size).filter(|(blocks, size)| {
+            self.synthetic && row.unit_hashes.is_empty() && !blocks.is_empty() && *size > 0
+        });
+        match blocks {
+            Some((blocks, size)) => {
+                let name = |hash| format!("block of {size}: {hash}");
+                (blocks.iter().map(|hash| self.unit(&name(hash))).collect(), Some(size))
+            }
+            None => (row.unit_hashes.iter().map(|hash| self.unit(hash)).collect(), None),
+        }
     }
 
     fn unit(&mut self, hash: &str) -> u32 {
@@ -245,7 +282,8 @@ impl Planner {
         let mut sessions: Vec<(i64, SessionPlan)> = Vec::new();
         for (session_id, mut turns) in self.sessions {
             for turn in &mut turns {
-                turn.lost_units = turn.units.iter().any(|unit| known[*unit as usize].is_none());
+                turn.lost_units = !self.synthetic
+                    && turn.units.iter().any(|unit| known[*unit as usize].is_none());
             }
             let threads = threads_of(turns, &mut self.skipped);
             let Some(start_ns) = threads.iter().map(Thread::start_ns).min() else { continue };
@@ -431,6 +469,8 @@ fn planned(
         planned_prompt_tokens: turn.isl,
         planned_cached_tokens,
         shared_prefix,
+        recorded_cached_tokens: turn.isl_cached,
+        block_size: turn.block_size,
     }
 }
 

@@ -20,6 +20,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::tokens::seed_of;
 use crate::api::{ContentHash, PromptFront};
 
 /// Hex digits of a salt: 48 bits, so that among a million salts two are equal once in 500 runs.
@@ -56,8 +57,9 @@ impl CacheSharing {
         self != Self::Recorded
     }
 
-    /// What a reader of the figures must know.
-    pub fn note(self) -> String {
+    /// What a reader of the figures must know, where salts are text (`longer`) or are mixed into token
+    /// ids of our own.
+    pub fn note(self, longer: bool) -> String {
         let what = match self {
             Self::System => {
                 "trajectories of one pass share system prompt and tools in the engine's cache, and \
@@ -73,6 +75,9 @@ impl CacheSharing {
                     .to_owned();
             }
         };
+        if !longer {
+            return format!("cache sharing {}: {what}", self.as_str());
+        }
         format!(
             "cache sharing {}: {what}; salts make each prompt up to {} bytes longer than planned \
              prompt tokens say",
@@ -145,6 +150,11 @@ impl Salts {
 }
 
 impl Salt {
+    /// Seeds for token ids of our own: of what may be shared as the prompt's head, and of the rest.
+    pub(super) fn seeds(&self) -> (u64, u64) {
+        (seed_of(&self.head), seed_of(&self.first_message))
+    }
+
     /// A finished body with the salts in place.
     pub(super) fn insert(&self, body: &[u8]) -> Result<Vec<u8>, String> {
         PromptFront { head: &self.head, first_message: &self.first_message }.insert(body)
@@ -205,8 +215,10 @@ mod tests {
     #[test]
     fn every_sharing_says_what_it_does() {
         for sharing in SHARINGS {
-            assert!(sharing.note().starts_with(&format!("cache sharing {}: ", sharing.as_str())));
+            assert!(
+                sharing.note(true).starts_with(&format!("cache sharing {}: ", sharing.as_str()))
+            );
         }
-        assert!(CacheSharing::System.note().contains("up to 45 bytes longer"));
+        assert!(CacheSharing::System.note(true).contains("up to 45 bytes longer"));
     }
 }

@@ -48,6 +48,8 @@ pub enum ContentMode {
     Recorded,
     /// The engine's own answers take the place of the recorded ones in a thread's later requests.
     Live,
+    /// Token ids of our own, as many as recorded, in place of every prompt.
+    Synthetic,
 }
 
 impl ContentMode {
@@ -58,6 +60,10 @@ impl ContentMode {
             Self::Live => Some(
                 "what was sent is not the recording (content live): in each thread the engine's own \
                  answers take the place of the recorded ones",
+            ),
+            Self::Synthetic => Some(
+                "what was sent is not the recording (content synthetic): token ids of our own, as \
+                 many as recorded, to /v1/completions",
             ),
         }
     }

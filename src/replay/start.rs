@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::client::Client;
-use super::content::{Contents, has_history};
+use super::content::{Contents, Synthetic, has_history};
 use super::load::Load;
 use super::plan::{Plan, Planner, UnitFacts};
 use super::progress::{Progress, ReplayProgress};
@@ -24,6 +24,8 @@ use super::settings::{
     TraceIdentity,
 };
 use super::shared_prefix::Sharing;
+use super::synthetic_plan::SyntheticPrompts;
+use super::tokens::IdRange;
 use super::waits::{HumanTime, ToolTime, Waits};
 use super::window::{PhaseTracker, Window};
 use crate::api::{Api, ContentHash};
@@ -87,6 +89,13 @@ impl ReplayConfig {
         if self.trajectories == Some(0) {
             return Err(Error::config("0 trajectories send nothing; ask for 1 or more"));
         }
+        if self.content == ContentMode::Synthetic && self.output_length == OutputLengthRule::Natural
+        {
+            return Err(Error::config(
+                "content synthetic: after text of our own no output ends of itself; choose recorded \
+                 output lengths or a number",
+            ));
+        }
         if self.duration.is_some_and(|duration| duration.is_zero()) {
             return Err(Error::config("a duration of 0 sends nothing; ask for a longer one"));
         }
@@ -142,7 +151,7 @@ impl Replay {
         clock: Clock,
     ) -> Result<PreparedReplay> {
         config.check()?;
-        let plan = in_background({
+        let (plan, prompts) = in_background({
             let (run, config) = (Arc::clone(&run), config.clone());
             move || plan_of(&run, &config)
         })
@@ -150,7 +159,9 @@ impl Replay {
         let plan = Arc::new(plan);
         let engine = Engine::ask(&config, &plan, clock).await?;
         let settings = settings(&run, &config, &plan, &engine, clock);
-        Ok(PreparedReplay { run, config, plan, engine, settings, clock })
+        let synthetic = prompts.zip(engine.id_range);
+        let synthetic = synthetic.map(|(prompts, range)| Arc::new(Synthetic { prompts, range }));
+        Ok(PreparedReplay { run, config, plan, synthetic, engine, settings, clock })
     }
 }
 
@@ -160,6 +171,7 @@ pub struct PreparedReplay {
     run: Arc<Run>,
     config: ReplayConfig,
     plan: Arc<Plan>,
+    synthetic: Option<Arc<Synthetic>>,
     engine: Engine,
     settings: ReplaySettings,
     clock: Clock,
@@ -233,6 +245,7 @@ impl PreparedReplay {
             run,
             Arc::clone(&plan),
             settings.content,
+            self.synthetic.clone(),
             settings.model.clone(),
             engine.routes,
             engine.continuous_usage,
@@ -343,7 +356,7 @@ async fn in_background<T: Send + 'static>(
 }
 
 /// The columns that planning looks at: the texts, which are most of the table, are not read.
-const PLANNED_COLUMNS: [&str; 20] = [
+const PLANNED_COLUMNS: [&str; 23] = [
     "session_id",
     "thread_id",
     "parent_thread_id",
@@ -363,13 +376,20 @@ const PLANNED_COLUMNS: [&str; 20] = [
     "tool_exec_ms",
     "residual_wait_ms",
     "isl",
+    "isl_cached",
     "osl",
+    "block_hashes",
+    "block_size",
 ];
 
 /// The plan of a recording. Blocks: reads its tables.
-fn plan_of(run: &Run, config: &ReplayConfig) -> Result<Plan> {
+fn plan_of(run: &Run, config: &ReplayConfig) -> Result<(Plan, Option<SyntheticPrompts>)> {
+    let is_synthetic = config.content == ContentMode::Synthetic;
     let mut digest = TurnDigest::default();
     let mut planner = Planner::new(config.include_utility).with_cache_sharing(config.cache_sharing);
+    if is_synthetic {
+        planner = planner.synthetic();
+    }
     for turn in run.rows_of_columns::<TurnRow>(&PLANNED_COLUMNS)? {
         let turn = turn?;
         digest.add(&turn);
@@ -395,7 +415,11 @@ fn plan_of(run: &Run, config: &ReplayConfig) -> Result<Plan> {
             run.manifest().run_id
         )));
     }
-    Ok(plan)
+    let prompts = is_synthetic.then(|| {
+        let bytes = |hash: &str| run.unit_text(hash).map_or(0, |text| text.len() as u64);
+        SyntheticPrompts::of(&mut plan, &bytes)
+    });
+    Ok((plan, prompts))
 }
 
 /// What was learnt of the engine before the run.
@@ -405,6 +429,8 @@ struct Engine {
     model: String,
     routes: Vec<Route>,
     continuous_usage: Vec<Api>,
+    /// Token ids that it takes; only asked for with synthetic content.
+    id_range: Option<IdRange>,
     client: Client,
 }
 
@@ -440,6 +466,10 @@ impl Engine {
         if config.content == ContentMode::Live {
             check_histories(&routes)?;
         }
+        let id_range = match config.content {
+            ContentMode::Synthetic => Some(id_range(&control, &model).await?),
+            ContentMode::Recorded | ContentMode::Live => None,
+        };
         let client = Client::new(&config.url, config.api_key.as_deref(), clock)?;
         let mut continuous_usage = Vec::new();
         for api in routes.iter().map(|route| route.sent).collect::<BTreeSet<Api>>() {
@@ -447,7 +477,7 @@ impl Engine {
                 continuous_usage.push(api);
             }
         }
-        Ok(Self { info, model, routes, continuous_usage, client })
+        Ok(Self { info, model, routes, continuous_usage, id_range, client })
     }
 }
 
@@ -473,6 +503,22 @@ fn trajectories_per_pass(plan: &Plan, agents: u32) -> u64 {
 fn own_salt(clock: Clock) -> String {
     let start = format!("{} {}", clock.anchor_ns(), std::process::id());
     ContentHash::of(start.as_bytes()).hex()[..16].to_owned()
+}
+
+/// The widest range of token ids that the engine takes.
+async fn id_range(control: &Control, model: &str) -> Result<IdRange> {
+    if control.takes_token_ids(model).await? {
+        for range in IdRange::ENDS.map(IdRange::below) {
+            if control.takes_prompt(model, &[range.last()]).await? {
+                return Ok(range);
+            }
+        }
+    }
+    Err(Error::config(format!(
+        "content synthetic: the engine at {} takes no token ids at {}; choose recorded or live content",
+        control.url(),
+        Api::Completions.path()
+    )))
 }
 
 /// Refuses live content where requests go to an API in which the engine's answers have no place.
@@ -510,7 +556,7 @@ fn settings(
         let rule = String::from(config.output_length);
         notes.push(format!("output lengths are not the recorded ones: {rule}"));
     }
-    notes.push(config.cache_sharing.note());
+    notes.push(config.cache_sharing.note(config.content != ContentMode::Synthetic));
     if let Some(salt) = config.salt.as_ref().filter(|_| config.cache_sharing.has_salts()) {
         notes.push(format!(
             "the salt {salt:?} was given: what an earlier run with the same one left in the engine's \

@@ -16,7 +16,7 @@ use super::measure::{itl_ms, new_prompt_tokens, output_tokens_per_s, token_gaps}
 use super::power_figures::{PowerFigures, power_figures};
 use super::prefix_hits::{PrefixHits, prefix_hits};
 use super::salts::CacheSharing;
-use super::settings::{LengthForcing, ReplaySettings};
+use super::settings::{ContentMode, LengthForcing, ReplaySettings};
 use super::statistics::Statistic;
 use crate::clock::unix_seconds;
 use crate::error::Result;
@@ -376,8 +376,13 @@ fn count(tokens: Option<u64>) -> Option<f64> {
     tokens.map(|tokens| tokens as f64)
 }
 
+/// Planned - actual prompt tokens.
+fn prompt_tokens_deviation(row: &RequestRow) -> Option<f64> {
+    Some(row.planned_prompt_tokens? as f64 - row.prompt_tokens? as f64)
+}
+
 /// Columns with one value a request, and what follows from them.
-pub(super) const FIELDS: [(&str, Field); 18] = [
+pub(super) const FIELDS: [(&str, Field); 19] = [
     ("ttft_ms", |row| row.ttft_ms),
     ("last_token_ms", |row| row.last_token_ms),
     ("e2e_ms", |row| row.e2e_ms),
@@ -389,6 +394,7 @@ pub(super) const FIELDS: [(&str, Field); 18] = [
     ("new_prompt_tokens", |row| count(new_prompt_tokens(row))),
     ("completion_tokens", |row| count(row.completion_tokens)),
     ("planned_prompt_tokens", |row| count(row.planned_prompt_tokens)),
+    ("prompt_tokens_deviation", prompt_tokens_deviation),
     ("planned_cached_tokens", |row| count(row.planned_cached_tokens)),
     ("target_output_tokens", |row| count(row.target_output_tokens)),
     ("due_at_ms", |row| Some(row.due_at_ms)),
@@ -431,6 +437,19 @@ fn part_figures(rows: &[&RequestRow], duration_s: Option<f64>) -> PartFigures {
     }
 }
 
+/// What a reader must know of prompts of our own that had not the length planned.
+fn synthetic_note(summary: &Summary) -> Option<String> {
+    (summary.settings.content == ContentMode::Synthetic).then_some(())?;
+    let deviation = summary.whole.fields.get("prompt_tokens_deviation")?;
+    (deviation.min != 0.0 || deviation.max != 0.0).then(|| {
+        format!(
+            "prompts have not the tokens planned: planned - actual is {} to {} tokens, {:.1} in \
+             the mean",
+            deviation.min, deviation.max, deviation.mean
+        )
+    })
+}
+
 fn add_notes(summary: &mut Summary) {
     let mut notes = Vec::new();
     if summary.labels.simulated {
@@ -455,6 +474,7 @@ fn add_notes(summary: &mut Summary) {
         );
     }
     notes.extend(summary.prefix_hits.notes());
+    notes.extend(synthetic_note(summary));
     notes.extend(summary.live.iter().filter_map(LiveFigures::note));
     if let Some(engine) = &summary.engine {
         if engine.counter_reset {

@@ -132,13 +132,11 @@ impl<'run> Trajectory<'run> {
     async fn build(&self, at: usize, conversation: &mut Conversation) -> Result<Content, String> {
         let permit = self.load.builders.acquire().await.map_err(|error| error.to_string())?;
         let contents = Arc::clone(&self.load.contents);
-        let plan = Arc::clone(&self.load.plan);
         let session = self.session_index;
         let salt = self.load.shared.salts.of(self.index, at);
         let mut taken = std::mem::take(conversation);
         let built = tokio::task::spawn_blocking(move || {
-            let request = &plan.sessions[session].requests[at];
-            (contents.build(request, &mut taken, salt.as_ref()), taken)
+            (contents.build(session, at, &mut taken, salt.as_ref()), taken)
         });
         let content;
         (content, *conversation) = built.await.map_err(|error| error.to_string())?;

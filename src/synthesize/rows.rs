@@ -151,6 +151,8 @@ impl<'a> SessionRows<'a> {
             n_tools: parsed.n_tools,
             unit_hashes: parsed.units.iter().map(|unit| unit.hash.hex()).collect(),
             body_template: parsed.template.clone(),
+            block_hashes: None,
+            block_size: None,
             n_shared_units: n_shared as u32,
             server_history: None,
             request_time: self.time(plan.start_us),

@@ -30,12 +30,15 @@ impl TurnDigest {
         for unit in turn.unit_hashes.iter().skip(turn.n_shared_units as usize) {
             text(unit);
         }
+        for block in turn.block_hashes.iter().flatten() {
+            text(block);
+        }
         for count in [u64::from(turn.turn), turn.n_shared_units.into(), turn.kind as u64] {
             hasher.update(count.to_le_bytes());
         }
         hasher.update((turn.outcome as u64).to_le_bytes());
         hasher.update((turn.body_template.len() as u64).to_le_bytes());
-        for tokens in [turn.isl, turn.osl] {
+        for tokens in [turn.isl, turn.isl_cached, turn.osl, turn.block_size.map(u64::from)] {
             hasher.update([u8::from(tokens.is_some())]);
             hasher.update(tokens.unwrap_or_default().to_le_bytes());
         }

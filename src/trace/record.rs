@@ -191,6 +191,11 @@ pub struct TurnRow {
     pub unit_hashes: Vec<String>,
     /// The body with its units cut out; `api::rebuild_body` puts them back byte for byte.
     pub body_template: String,
+    /// Hashes of the prompt's blocks of tokens, in order, for recordings that hold these in place of
+    /// text: equal hashes are equal tokens after equal tokens. The last block may be cut by `isl`.
+    pub block_hashes: Option<Vec<String>>,
+    /// Tokens in a block.
+    pub block_size: Option<u32>,
     /// Leading units (prompt order) shared with the previous turn of the thread.
     pub n_shared_units: u32,
     /// Null where the request tells its whole prompt. Of one that goes on from what the server keeps

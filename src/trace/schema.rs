@@ -70,6 +70,8 @@ const TURNS: Columns = &[
     ("n_tools", U32),
     ("unit_hashes", LabelList),
     ("body_template", Text),
+    ("block_hashes", LabelList),
+    ("block_size", U32),
     ("n_shared_units", U32),
     ("server_history", Label),
     ("request_time", F64),

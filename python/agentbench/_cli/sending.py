@@ -14,7 +14,7 @@ from .parameters import CACHE_SHARINGS, DURATION, URL, URL_OR_NONE
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-CONTENTS = ("recorded", "live")
+CONTENTS = ("recorded", "live", "synthetic")
 
 # Options that are arguments of the same name.
 PASSED_ON = (
@@ -57,7 +57,8 @@ def sending_options(command: Callable[..., Any]) -> Callable[..., Any]:
             type=click.Choice(CONTENTS),
             default=CONTENTS[0],
             show_default=True,
-            help="What requests say. live: the engine's own answers in place of the recorded ones.",
+            help="What requests say. live: the engine's own answers in place of the recorded ones. synthetic: token ids"
+            " of our own, as many as recorded, to /v1/completions; also for recordings of counts or block hashes alone.",
         ),
         click.option(
             "--tool-time",

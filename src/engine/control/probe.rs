@@ -121,7 +121,11 @@ impl Control {
     /// Whether Completions takes a prompt of token ids as it is: sends three and looks at the usage.
     pub async fn takes_token_ids(&self, model: &str) -> Result<bool> {
         // Low ids are in every vocabulary.
-        let ids = [11_u32, 12, 13];
+        self.takes_prompt(model, &[11, 12, 13]).await
+    }
+
+    /// Whether Completions takes these token ids and counts them as they are.
+    pub async fn takes_prompt(&self, model: &str, ids: &[u32]) -> Result<bool> {
         let body = json!({"model": model, "max_tokens": 1, "prompt": ids});
         let (status, reply) = self.post(Api::Completions.path(), &body).await?;
         let reply: Value = serde_json::from_str(&reply).unwrap_or_default();

@@ -7,6 +7,7 @@
 
 mod answer;
 mod live;
+mod synthetic;
 
 use std::sync::Arc;
 
@@ -22,6 +23,7 @@ use crate::error::Result;
 use crate::trace::Run;
 use live::History;
 pub(super) use live::{LiveCounts, has_history};
+pub(super) use synthetic::Synthetic;
 
 /// Builds bodies.
 #[derive(Debug)]
@@ -29,6 +31,8 @@ pub(super) struct Contents {
     run: Arc<Run>,
     plan: Arc<Plan>,
     mode: ContentMode,
+    /// Text of our own; only with synthetic content.
+    synthetic: Option<Arc<Synthetic>>,
     model: String,
     routes: Vec<Route>,
     /// APIs in which the engine tells the tokens of each chunk when asked to.
@@ -64,11 +68,12 @@ impl Contents {
         run: Arc<Run>,
         plan: Arc<Plan>,
         mode: ContentMode,
+        synthetic: Option<Arc<Synthetic>>,
         model: String,
         routes: Vec<Route>,
         continuous_usage: Vec<Api>,
     ) -> Self {
-        Self { run, plan, mode, model, routes, continuous_usage }
+        Self { run, plan, mode, synthetic, model, routes, continuous_usage }
     }
 
     /// The API that a request goes to.
@@ -88,34 +93,16 @@ impl Contents {
     /// The body of the next request of a conversation, with its cache salts where it has any.
     pub(super) fn build(
         &self,
-        request: &PlannedRequest,
+        session: usize,
+        at: usize,
         conversation: &mut Conversation,
         salt: Option<&Salt>,
     ) -> Result<Content, String> {
-        let texts: Vec<&str> = request
-            .units
-            .iter()
-            .map(|unit| self.run.unit_text(&self.plan.unit_hashes[*unit as usize]))
-            .collect::<Result<_>>()
-            .map_err(|error| error.to_string())?;
-        let recorded = match request.api {
-            Api::Responses => portable(whole_responses_body(&request.body_template, &texts)?),
-            Api::Messages | Api::Chat | Api::Completions => {
-                rebuild_body(&request.body_template, &texts)?
-            }
-        };
+        let request = &self.plan.sessions[session].requests[at];
         let api = self.api(request);
-        let mut body = if api == request.api {
-            recorded
-        } else {
-            let recorded: Value =
-                serde_json::from_slice(&recorded).map_err(|error| format!("not JSON: {error}"))?;
-            let converted =
-                convert::convert_request(&recorded, request.api, api).ok_or_else(|| {
-                    let (from, to) = (request.api.as_str(), api.as_str());
-                    format!("a request recorded in {from} cannot be sent as {to}")
-                })?;
-            converted.to_string().into_bytes()
+        let mut body = match &self.synthetic {
+            Some(synthetic) => synthetic.body(session, at, salt),
+            None => self.recorded(request, api)?,
         };
         let mut live = None;
         if let Some(history) = &mut conversation.live {
@@ -128,11 +115,37 @@ impl Contents {
         let continuous_usage = self.continuous_usage.contains(&api);
         let edits = edits(api, &self.model, target, forcing, continuous_usage);
         let body = edit_top_level(&body, &edits)?;
-        let body = match salt {
+        let body = match salt.filter(|_| self.synthetic.is_none()) {
             Some(salt) => salt.insert(&body)?,
             None => body,
         };
         Ok(Content { api, body: body.into(), live })
+    }
+
+    /// The recorded body in the API that it goes to.
+    fn recorded(&self, request: &PlannedRequest, api: Api) -> Result<Vec<u8>, String> {
+        let texts: Vec<&str> = request
+            .units
+            .iter()
+            .map(|unit| self.run.unit_text(&self.plan.unit_hashes[*unit as usize]))
+            .collect::<Result<_>>()
+            .map_err(|error| error.to_string())?;
+        let recorded = match request.api {
+            Api::Responses => portable(whole_responses_body(&request.body_template, &texts)?),
+            Api::Messages | Api::Chat | Api::Completions => {
+                rebuild_body(&request.body_template, &texts)?
+            }
+        };
+        if api == request.api {
+            return Ok(recorded);
+        }
+        let recorded: Value =
+            serde_json::from_slice(&recorded).map_err(|error| format!("not JSON: {error}"))?;
+        let converted = convert::convert_request(&recorded, request.api, api).ok_or_else(|| {
+            let (from, to) = (request.api.as_str(), api.as_str());
+            format!("a request recorded in {from} cannot be sent as {to}")
+        })?;
+        Ok(converted.to_string().into_bytes())
     }
 }
 

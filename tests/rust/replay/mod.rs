@@ -7,4 +7,5 @@ mod live;
 pub(crate) mod recording;
 mod sending;
 mod simulated;
+mod synthetic;
 mod upstream;
