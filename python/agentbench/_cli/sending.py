@@ -57,8 +57,9 @@ def sending_options(command: Callable[..., Any]) -> Callable[..., Any]:
             type=click.Choice(CONTENTS),
             default=CONTENTS[0],
             show_default=True,
-            help="What requests say. live: the engine's own answers in place of the recorded ones. synthetic: token ids"
-            " of our own, as many as recorded, to /v1/completions; also for recordings of counts or block hashes alone.",
+            help="What requests say. live: the engine's own answers in place of the recorded ones. synthetic: token"
+            " ids of our own, as many as recorded, to /v1/completions; also for recordings of counts or block hashes"
+            " alone.",
         ),
         click.option(
             "--tool-time",
