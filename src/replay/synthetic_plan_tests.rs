@@ -127,8 +127,10 @@ fn equal_blocks_are_equal_pieces_in_every_session() {
     );
     assert_eq!(seeds(&prompts, 0, 0)[..2], seeds(&prompts, 1, 0));
     // More tokens than the blocks hold: the rest is the request's own.
-    let prompts =
-        check(&[("a", &["40 block=16 x"]), ("b", &["40 block=16 x"])], &[(&[16, 24], 0); 2]);
+    let prompts = check(
+        &[("a", &["40 block=16 x"]), ("b", &["40 block=16 x"])],
+        &[(&[16, 24], 0), (&[16, 24], 0)],
+    );
     assert_ne!(seeds(&prompts, 0, 0)[1], seeds(&prompts, 1, 0)[1]);
 }
 
