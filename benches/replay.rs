@@ -173,6 +173,8 @@ async fn replay(addr: SocketAddr, dir: &Path, round: usize) -> Seen {
         api_key: None,
         model: None,
         agents: STREAMS,
+        open_loop: None,
+        seed: None,
         duration: None,
         trajectories: None,
         ramp: Some(RAMP),

@@ -456,7 +456,7 @@ class Capacity(Handle):
         Seconds after which a level is ended, whatever it has, in place of the preset's.
     gpus
         GPUs that serve; without it nothing is given per GPU.
-    api, model, api_key, ramp_s, on_error, include_utility, content, tool_time, human_time, output_length, \
+    api, model, api_key, ramp_s, seed, on_error, include_utility, content, tool_time, human_time, output_length, \
     cache_sharing, salt, strict, metrics_url, poll_interval_s, argv, settings
         As for `Replay`.
     """
@@ -482,6 +482,7 @@ class Capacity(Handle):
         model: str | None = None,
         api_key: str | None = None,
         ramp_s: float | None = None,
+        seed: int | None = None,
         on_error: str = "stop-trajectory",
         include_utility: bool = False,
         content: str = "recorded",
@@ -517,11 +518,12 @@ class Capacity(Handle):
 
 @final
 class Replay(Handle):
-    """A recording, sent again by agents in a closed loop, and a poller of the engine: one run directory.
+    """A recording, sent again by agents, and a poller of the engine: one run directory.
 
-    Each agent works through one session after another in recorded order, waits the recorded tool time before each
-    turn, and starts subagents when the recording did. Output lengths are pinned to the recorded ones where the
-    engine honours that; where it does not, the summary says so.
+    In the closed loop, the default, each agent works through one session after another in recorded order; with
+    `arrivals` each session begins at its arrival. Agents wait the recorded tool time before each turn, and start
+    subagents when the recording did. Output lengths are pinned to the recorded ones where the engine honours that;
+    where it does not, the summary says so.
 
     Parameters
     ----------
@@ -532,12 +534,24 @@ class Replay(Handle):
     out
         The run directory to make; it must not exist, or be empty.
     agents
-        Agents at work at once.
+        Closed loop: agents at work at once; by default 1.
+    arrivals
+        Open loop: when sessions begin, whatever the engine does: ``recorded`` (each at its recorded start),
+        ``poisson:R`` or ``constant:R`` (R a second), ``burst`` (all at once). Each is an agent of its own, and
+        ``agent_id`` the number of its place: the smallest that was free.
+    time_scale
+        Open loop: what the times of arrival are multiplied by; waits within a session are not.
+    max_active
+        Open loop: most agents at work at once. Who arrives beyond waits for a place, which is the lag of its first
+        request; late admissions are counted.
+    seed
+        Shuffles the order of sessions, anew for every pass, and draws Poisson arrivals; by default the recorded
+        order, and draws from 0.
     duration_s
         Seconds after which nothing more is started.
     trajectories
-        Sessions to play, over and over where the recording has fewer; by default each once and one for each agent,
-        or as many as fit into `duration_s`.
+        Sessions to play, over and over where the recording has fewer; by default each once and one for each agent
+        of a closed loop, or as many as fit into `duration_s`.
     api
         One of `APIS`: ``auto`` sends as recorded where the engine takes it and honours output lengths there, else
         converted; ``recorded``; ``messages``; ``chat``.
@@ -546,7 +560,7 @@ class Replay(Handle):
     api_key
         Sent as bearer token and as ``x-api-key``; never written down.
     ramp_s
-        Seconds over which the agents' starts are spread; by default 0.05 for each agent, 10 at most.
+        Closed loop: seconds over which the agents' starts are spread; by default 0.05 for each agent, 10 at most.
     on_error
         What a failed request does: ``stop-trajectory`` starts nothing more of its session, ``continue`` goes on.
     include_utility
@@ -611,7 +625,11 @@ class Replay(Handle):
         *,
         url: str,
         out: str | PathLike[str],
-        agents: int = 1,
+        agents: int | None = None,
+        arrivals: str | None = None,
+        time_scale: float | None = None,
+        max_active: int | None = None,
+        seed: int | None = None,
         duration_s: float | None = None,
         trajectories: int | None = None,
         api: str = "auto",

@@ -7,6 +7,7 @@ use futures_util::FutureExt;
 use pyo3::prelude::*;
 use tokio_util::sync::CancellationToken;
 
+use super::errors;
 use super::handle::PyHandle;
 use super::json;
 use super::lifecycle::{Lifecycle, Started};
@@ -15,7 +16,7 @@ use super::sending::SendingArguments;
 use super::settings::{AUTO, PowerArguments, RecordingArguments, duration};
 use crate::error::Result;
 use crate::recording::{ReplayRecording, ReplayRecordingConfig};
-use crate::replay::{ReplayConfig, ReplayProgress};
+use crate::replay::{OpenLoop, PacingWords, ReplayConfig, ReplayProgress};
 
 /// The recording to send: open already, or a directory.
 #[derive(FromPyObject)]
@@ -77,7 +78,8 @@ pub(super) struct PyReplay {
 impl PyReplay {
     #[new]
     #[pyo3(signature = (
-        trace, *, url, out, agents = 1, duration_s = None, trajectories = None, api = "auto",
+        trace, *, url, out, agents = None, arrivals = None, time_scale = None,
+        max_active = None, seed = None, duration_s = None, trajectories = None, api = "auto",
         model = None, api_key = None, ramp_s = None, on_error = "stop-trajectory",
         include_utility = false, content = "recorded", tool_time = "recorded", human_time = "none",
         output_length = "recorded", cache_sharing = "system", salt = None, strict = false, metrics_url = Some(AUTO.to_owned()), poll_interval_s = 0.1,
@@ -89,7 +91,11 @@ impl PyReplay {
         trace: Trace<'_>,
         url: String,
         out: PathBuf,
-        agents: u32,
+        agents: Option<u32>,
+        arrivals: Option<&str>,
+        time_scale: Option<f64>,
+        max_active: Option<u32>,
+        seed: Option<u64>,
         duration_s: Option<f64>,
         trajectories: Option<u64>,
         api: &str,
@@ -115,12 +121,22 @@ impl PyReplay {
         argv: Option<Vec<String>>,
         settings: Option<Bound<'_, PyAny>>,
     ) -> PyResult<PyClassInitializer<Self>> {
+        let open_loop = OpenLoop::of(PacingWords {
+            arrivals,
+            time_scale,
+            max_active,
+            agents,
+            ramp: ramp_s.is_some(),
+            seed: seed.is_some(),
+        })
+        .map_err(errors::config)?;
         let sending = SendingArguments {
             url,
             api,
             model,
             api_key,
             ramp_s,
+            seed,
             on_error,
             include_utility,
             content,
@@ -132,7 +148,8 @@ impl PyReplay {
             strict,
         };
         let replay = ReplayConfig {
-            agents,
+            agents: agents.unwrap_or(1),
+            open_loop,
             duration: duration_s.map(|seconds| duration("duration_s", seconds)).transpose()?,
             trajectories,
             ..sending.config()?

@@ -1,24 +1,27 @@
-//! Who works on what, and until when: N agents in a closed loop over the sessions of a plan.
+//! Who works on what, and until when, over the sessions of a plan.
 //!
-//! Agents take sessions one after another from one queue, so that the order of a recording is kept
-//! whatever the agents' number; past its end the queue starts over. How one session is worked through
-//! is `trajectory`'s affair.
+//! In the closed loop, N agents take sessions one after another from one queue, so that the order is
+//! kept whatever the agents' number; past its end the queue starts over. The open loop, where sessions
+//! begin at their arrivals, is `open_loop`'s affair, how one session is worked through `trajectory`'s.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use super::arrivals::{OpenLoop, SessionOrder};
 use super::client::Client;
 use super::content::Contents;
+use super::open_loop::OpenLoopCounts;
 use super::plan::Plan;
 use super::progress::Progress;
 use super::rows::RowQueue;
 use super::settings::{EndedBy, OnError};
 use super::shared_prefix::Sharing;
-use super::trajectory::Trajectory;
+use super::trajectory::{Start, Trajectory};
 use super::window::PhaseTracker;
 use crate::clock::Clock;
 use crate::error::{Error, Result};
@@ -40,8 +43,9 @@ pub(super) struct Load {
     pub(super) progress: Arc<Progress>,
     pub(super) phases: Arc<Mutex<PhaseTracker>>,
     pub(super) on_error: OnError,
-    pub(super) agents: u32,
-    pub(super) ramp: Duration,
+    pub(super) pacing: Pacing,
+    /// Chooses the session of each trajectory.
+    pub(super) order: Mutex<SessionOrder>,
     pub(super) duration: Option<Duration>,
     pub(super) trajectories: Option<u64>,
     /// The level of a capacity search that this is.
@@ -57,11 +61,22 @@ pub(super) struct Load {
     pub(super) next_trajectory: AtomicU64,
 }
 
+/// What makes a trajectory begin.
+#[derive(Debug)]
+pub(super) enum Pacing {
+    /// An agent that has ended the one before; the agents' starts are spread over the ramp.
+    Closed { agents: u32, ramp: Duration },
+    /// Its arrival.
+    Open { open: OpenLoop, seed: Option<u64>, counts: Arc<OpenLoopCounts> },
+}
+
 /// What an agent has done so far, as far as phases need it.
 #[derive(Debug, Default)]
 pub(super) struct Agent {
     pub(super) id: u32,
     pub(super) started: AtomicBool,
+    /// It sent its first request in the ramp.
+    pub(super) began_in_ramp: AtomicBool,
     pub(super) warmed_up: AtomicBool,
 }
 
@@ -69,21 +84,20 @@ impl Load {
     /// Runs all agents to their end.
     pub(super) async fn run(self: Arc<Self>) -> Result<EndedBy> {
         let start_ns = self.clock.now_ns();
-        let mut agents = tokio::task::JoinSet::new();
-        for id in 0..self.agents {
-            let offset = self.ramp.as_nanos() as i64 * i64::from(id) / i64::from(self.agents);
-            agents.spawn(Arc::clone(&self).work(id, start_ns + offset));
-        }
-        let finished = Arc::new(AtomicBool::new(false));
         let working = async {
-            let mut panicked = None;
-            while let Some(ended) = agents.join_next().await {
-                panicked = panicked.or(ended.err());
-            }
-            finished.store(true, Ordering::Relaxed);
-            match panicked {
-                Some(error) => Err(Error::Internal(format!("an agent ended early: {error}"))),
-                None => Ok(()),
+            match &self.pacing {
+                Pacing::Closed { agents, ramp } => {
+                    let mut working = JoinSet::new();
+                    for id in 0..*agents {
+                        let offset = ramp.as_nanos() as i64 * i64::from(id) / i64::from(*agents);
+                        working.spawn(Arc::clone(&self).work(id, start_ns + offset));
+                    }
+                    all_ended(working).await
+                }
+                Pacing::Open { open, seed, counts } => {
+                    let working = self.arrive(start_ns, open, *seed, counts).await?;
+                    all_ended(working).await
+                }
             }
         };
         tokio::pin!(working);
@@ -121,7 +135,8 @@ impl Load {
             && let Some((index, session)) = self.take_trajectory()
             && self.reached(due_ns, &self.halt).await
         {
-            let trajectory = Trajectory::new(&self, &agent, invocation, index, session, due_ns);
+            let start = Start { due_ns, taken_up_ns: due_ns, waited_ns: None };
+            let trajectory = Trajectory::new(&self, &agent, invocation, index, session, start);
             let answered = trajectory.play().await;
             due_ns = self.clock.now_ns();
             if !answered {
@@ -133,10 +148,16 @@ impl Load {
     }
 
     /// The next trajectory's number and session; none when all are taken.
-    fn take_trajectory(&self) -> Option<(u64, usize)> {
+    pub(super) fn take_trajectory(&self) -> Option<(u64, usize)> {
         let index = self.next_trajectory.fetch_add(1, Ordering::Relaxed);
         let taken = self.trajectories.is_none_or(|trajectories| index < trajectories);
-        taken.then(|| (index, (index % self.plan.sessions.len() as u64) as usize))
+        let mut order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
+        taken.then(|| (index, order.session(index)))
+    }
+
+    /// Trajectories taken so far.
+    pub(super) fn taken(&self) -> u64 {
+        self.next_trajectory.load(Ordering::Relaxed)
     }
 
     pub(super) fn phases(&self) -> MutexGuard<'_, PhaseTracker> {
@@ -153,5 +174,17 @@ impl Load {
             return true;
         }
         halt.run_until_cancelled(tokio::time::sleep_until(at)).await.is_some()
+    }
+}
+
+/// Waits for tasks to end; an error when one of them panicked.
+async fn all_ended(mut tasks: JoinSet<()>) -> Result<()> {
+    let mut panicked = None;
+    while let Some(ended) = tasks.join_next().await {
+        panicked = panicked.or(ended.err());
+    }
+    match panicked {
+        Some(error) => Err(Error::Internal(format!("an agent ended early: {error}"))),
+        None => Ok(()),
     }
 }

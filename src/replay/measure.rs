@@ -44,6 +44,12 @@ fn tokens_after_first(row: &RequestRow) -> Option<u64> {
     known.then(|| row.chunk_tokens[1..].iter().map(|tokens| u64::from(*tokens)).sum())
 }
 
+/// A time from the send as a time from due: what whoever waited for the answer saw, a late send
+/// included.
+pub fn from_due_ms(row: &RequestRow, from_send_ms: Option<f64>) -> Option<f64> {
+    from_send_ms.map(|ms| ms + row.lag_ms)
+}
+
 /// Output tokens per second of one request: the tokens but one, over the time from the first to the
 /// last chunk with output. None below 2 tokens or where no time passed.
 pub fn output_tokens_per_s(row: &RequestRow) -> Option<f64> {

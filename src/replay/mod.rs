@@ -5,6 +5,7 @@
 //! with what bytes, `client` sends and stamps, `summary` says what the rows come to. Run directories
 //! and polls of the engine are the recording's affair.
 
+pub mod arrivals;
 pub mod capacity;
 pub mod capacity_summary;
 pub mod client;
@@ -15,6 +16,8 @@ pub mod live_figures;
 mod load;
 pub mod measure;
 pub mod noise;
+mod open_loop;
+pub mod open_loop_figures;
 pub mod plan;
 pub mod power_figures;
 pub mod prefix_hits;
@@ -37,6 +40,7 @@ mod trajectory;
 pub mod waits;
 pub mod window;
 
+pub use arrivals::{Arrivals, OpenLoop, PacingWords};
 pub use progress::ReplayProgress;
 pub use salts::CacheSharing;
 pub use settings::{

@@ -66,6 +66,8 @@ pub struct ThreadPlan {
 pub struct SessionPlan {
     /// The recorded session.
     pub session_id: String,
+    /// Its recorded start, from that of the first session of the plan.
+    pub start_ms: f64,
     /// Threads in the order in which they started.
     pub threads: Vec<ThreadPlan>,
     /// All requests, thread by thread.
@@ -294,6 +296,10 @@ impl Planner {
         sessions.sort_by(|(a_start, a), (b_start, b)| {
             a_start.cmp(b_start).then_with(|| a.session_id.cmp(&b.session_id))
         });
+        let first_ns = sessions.first().map_or(0, |(start_ns, _)| *start_ns);
+        for (start_ns, session) in &mut sessions {
+            session.start_ms = elapsed_ms(first_ns, *start_ns);
+        }
         Plan {
             sessions: sessions.into_iter().map(|(_, session)| session).collect(),
             unit_hashes: self.unit_hashes,
@@ -446,7 +452,7 @@ fn plan_session(
             requests.push(planned(turn, after, wait_ms, cached, shared_prefix));
         }
     }
-    SessionPlan { session_id, threads: thread_plans, requests }
+    SessionPlan { session_id, start_ms: 0.0, threads: thread_plans, requests }
 }
 
 fn planned(

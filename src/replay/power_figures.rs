@@ -111,7 +111,12 @@ pub fn power_figures(
         figures.reason = Some(reason.to_owned());
         return figures;
     }
-    figures.agents_per_mw = Some(f64::from(replay.agents) / (mean_power_w / 1e6));
+    if replay.arrivals.is_some() {
+        let reason = "no agents per MW: in the open loop the number of agents is not fixed";
+        figures.reason = Some(reason.to_owned());
+    } else {
+        figures.agents_per_mw = Some(f64::from(replay.agents) / (mean_power_w / 1e6));
+    }
     if let Some(tokens) = output_tokens(requests).filter(|tokens| *tokens > 0) {
         figures.output_tokens_per_joule = Some(tokens as f64 / energy_j);
         figures.joules_per_output_token = Some(energy_j / tokens as f64);

@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use super::arrivals::Arrivals;
 use super::plan::Plan;
 use super::salts::CacheSharing;
 use super::waits::{HumanTime, ToolTime, WaitTotal};
@@ -220,13 +221,24 @@ pub struct ReplaySettings {
     pub synthetic_trace: bool,
     /// Which recording was sent.
     pub trace: TraceIdentity,
-    /// Agents at work at once.
+    /// Agents at work at once; in the open loop the most that there were.
     pub agents: u32,
+    /// Open loop: when trajectories arrive. Null: closed loop.
+    pub arrivals: Option<Arrivals>,
+    /// Open loop: what the arrivals' times were multiplied by.
+    pub time_scale: Option<f64>,
+    /// Open loop: the cap on agents at work at once.
+    pub max_active: Option<u32>,
+    /// Open loop: arrivals that were due and found no place before nothing more was started.
+    pub not_admitted: Option<u64>,
+    /// What the order of sessions and the draws of arrivals were made from; null: recorded order, and
+    /// draws from 0.
+    pub seed: Option<u64>,
     /// Time after which nothing more is started.
     pub duration_s: Option<f64>,
     /// Trajectories after which nothing more is started.
     pub trajectories: Option<u64>,
-    /// Time over which the agents are started.
+    /// Closed loop: time over which the agents are started.
     pub ramp_s: f64,
     /// What a failed request does to its trajectory.
     pub on_error: OnError,

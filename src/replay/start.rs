@@ -2,7 +2,7 @@
 //! running one.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -10,9 +10,11 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use super::arrivals::{Arrivals, OpenLoop, SessionOrder};
 use super::client::Client;
 use super::content::{Contents, Synthetic, has_history};
-use super::load::Load;
+use super::load::{Load, Pacing};
+use super::open_loop::OpenLoopCounts;
 use super::plan::{Plan, Planner, UnitFacts};
 use super::progress::{Progress, ReplayProgress};
 use super::routes::{Route, choose_routes};
@@ -49,14 +51,18 @@ pub struct ReplayConfig {
     pub api_key: Option<String>,
     /// The model to ask for; none: the first one that the engine serves.
     pub model: Option<String>,
-    /// Agents at work at once.
+    /// Closed loop: agents at work at once.
     pub agents: u32,
+    /// Trajectories begin at arrivals instead: the open loop.
+    pub open_loop: Option<OpenLoop>,
+    /// Shuffles the order of sessions, and draws arrivals; none: recorded order.
+    pub seed: Option<u64>,
     /// Time after which nothing more is started; what is on its way then is answered to its end.
     pub duration: Option<Duration>,
-    /// Trajectories to work through. With neither this nor `duration`: each session once, and at least
-    /// one for each agent.
+    /// Trajectories to work through. With neither this nor `duration`: each session once, and in the
+    /// closed loop at least one for each agent.
     pub trajectories: Option<u64>,
-    /// Time over which the agents are started; none: 50 ms an agent, 10 s at most.
+    /// Closed loop: time over which the agents are started; none: 50 ms an agent, 10 s at most.
     pub ramp: Option<Duration>,
     /// What a failed request does to its trajectory.
     pub on_error: OnError,
@@ -158,7 +164,7 @@ impl Replay {
         .await?;
         let plan = Arc::new(plan);
         let engine = Engine::ask(&config, &plan, clock).await?;
-        let settings = settings(&run, &config, &plan, &engine, clock);
+        let settings = settings(&run, &config, &plan, &engine, clock)?;
         let synthetic = prompts.zip(engine.id_range);
         let synthetic = synthetic.map(|(prompts, range)| Arc::new(Synthetic { prompts, range }));
         Ok(PreparedReplay { run, config, plan, synthetic, engine, settings, clock })
@@ -239,8 +245,10 @@ impl PreparedReplay {
             "replay starts"
         );
         let progress = Arc::new(Progress::new(clock, settings.trajectories, settings.duration_s));
-        let phases = Arc::new(Mutex::new(PhaseTracker::new(settings.agents)));
+        let (pacing, phases, open_loop) = pacing(config, &settings);
+        let phases = Arc::new(Mutex::new(phases));
         let (queue, row_thread) = RowQueue::start(rows, samples)?;
+        let order = Mutex::new(SessionOrder::new(plan.sessions.len(), config.seed));
         let contents = Contents::new(
             run,
             Arc::clone(&plan),
@@ -267,8 +275,8 @@ impl PreparedReplay {
             progress: Arc::clone(&progress),
             phases: Arc::clone(&phases),
             on_error: config.on_error,
-            agents: settings.agents,
-            ramp: Duration::from_secs_f64(settings.ramp_s),
+            pacing,
+            order,
             duration: settings.duration_s.map(Duration::from_secs_f64),
             trajectories: settings.trajectories,
             level,
@@ -287,8 +295,29 @@ impl PreparedReplay {
             }
         });
         let engine = engine.info;
-        Ok(ReplayHandle { task, row_thread, progress, phases, enough, settings, engine })
+        Ok(ReplayHandle { task, row_thread, progress, phases, open_loop, enough, settings, engine })
     }
+}
+
+/// What makes trajectories begin, and what ends the ramp of that; of an open loop also its counts.
+fn pacing(
+    config: &ReplayConfig,
+    settings: &ReplaySettings,
+) -> (Pacing, PhaseTracker, Option<Arc<OpenLoopCounts>>) {
+    let Some(open) = config.open_loop else {
+        let ramp = Duration::from_secs_f64(settings.ramp_s);
+        let pacing = Pacing::Closed { agents: settings.agents, ramp };
+        return (pacing, PhaseTracker::new(settings.agents), None);
+    };
+    let counts = Arc::new(OpenLoopCounts::default());
+    let phases = if open.is_burst() {
+        let room = u64::from(open.max_active.unwrap_or(u32::MAX));
+        let agents = settings.trajectories.unwrap_or(u64::MAX).min(room);
+        PhaseTracker::new(agents as u32)
+    } else {
+        PhaseTracker::of_arrivals()
+    };
+    (Pacing::Open { open, seed: config.seed, counts: Arc::clone(&counts) }, phases, Some(counts))
 }
 
 /// A running replay.
@@ -298,6 +327,7 @@ pub struct ReplayHandle {
     row_thread: RowThread,
     progress: Arc<Progress>,
     phases: Arc<Mutex<PhaseTracker>>,
+    open_loop: Option<Arc<OpenLoopCounts>>,
     enough: CancellationToken,
     settings: ReplaySettings,
     engine: EngineInfo,
@@ -337,7 +367,11 @@ impl ReplayHandle {
         let rows_lost = self.row_thread.finish().await?;
         let window = self.phases.lock().unwrap_or_else(PoisonError::into_inner);
         let (phase, window) = (window.phase(), window.window());
-        let settings = ReplaySettings { ended_by: ended?, window, ..self.settings };
+        let mut settings = ReplaySettings { ended_by: ended?, window, ..self.settings };
+        if let Some(counts) = &self.open_loop {
+            settings.agents = counts.peak_active.load(Ordering::Relaxed);
+            settings.not_admitted = Some(counts.not_admitted.load(Ordering::Relaxed));
+        }
         let progress = self.progress.read(phase);
         tracing::info!(
             sent = progress.requests_sent,
@@ -539,16 +573,23 @@ fn settings(
     plan: &Plan,
     engine: &Engine,
     clock: Clock,
-) -> ReplaySettings {
+) -> Result<ReplaySettings> {
     let sessions = plan.sessions.len() as u64;
-    let trajectories = match (config.trajectories, config.duration) {
-        (None, None) => Some(sessions.max(u64::from(config.agents))),
-        (trajectories, _) => trajectories,
-    };
+    let trajectories = trajectories(config, plan)?;
     // An agent for which there is nothing to do would end the steady state before it begins.
     let most = trajectories.unwrap_or(u64::MAX).min(u64::from(u32::MAX)) as u32;
-    let agents = config.agents.min(most);
-    let ramp = config.ramp.unwrap_or_else(|| (RAMP_PER_AGENT * agents).min(RAMP_LIMIT));
+    let open = config.open_loop;
+    let agents = if open.is_some() { 0 } else { config.agents.min(most) };
+    // Agents that may be at work at once, as far as that is asked for.
+    let at_once = match open {
+        None => agents,
+        Some(open) if open.is_burst() => open.max_active.unwrap_or(most).min(most),
+        Some(open) => open.max_active.unwrap_or_default(),
+    };
+    let ramp = match open {
+        Some(_) => Duration::ZERO,
+        None => config.ramp.unwrap_or_else(|| (RAMP_PER_AGENT * agents).min(RAMP_LIMIT)),
+    };
     let mut notes: Vec<String> = engine.routes.iter().flat_map(Route::notes).collect();
     notes.extend(config.content.note().map(str::to_owned));
     notes.extend(plan.waits.notes());
@@ -563,7 +604,8 @@ fn settings(
              cache counts as a hit"
         ));
     }
-    if agents < config.agents {
+    notes.extend(pacing_notes(config, plan));
+    if open.is_none() && agents < config.agents {
         notes.push(format!(
             "{} agents were asked for; {agents} had a trajectory to work on",
             config.agents
@@ -574,13 +616,18 @@ fn settings(
             plan.skipped.iter().map(|(reason, n)| format!("{n} {reason}")).collect();
         notes.push(format!("recorded turns left out: {}", skipped.join(", ")));
     }
-    ReplaySettings {
+    Ok(ReplaySettings {
         url: engine.info.url.clone(),
         model: engine.model.clone(),
         simulated: engine.info.simulated,
         synthetic_trace: run.manifest().synthetic,
         trace: TraceIdentity::of(run, plan),
         agents,
+        arrivals: open.map(|open| open.arrivals),
+        time_scale: open.map(|open| open.time_scale),
+        max_active: open.and_then(|open| open.max_active),
+        not_admitted: None,
+        seed: config.seed,
         duration_s: config.duration.map(|duration| duration.as_secs_f64()),
         trajectories,
         ramp_s: ramp.as_secs_f64(),
@@ -597,7 +644,7 @@ fn settings(
             .cache_sharing
             .has_salts()
             .then(|| config.salt.clone().unwrap_or_else(|| own_salt(clock))),
-        trajectories_per_pass: trajectories_per_pass(plan, agents),
+        trajectories_per_pass: trajectories_per_pass(plan, at_once),
         strict: config.strict,
         api: config.api,
         routes: engine.routes.iter().map(Route::as_setting).collect(),
@@ -608,5 +655,41 @@ fn settings(
         window: Window::default(),
         clock_anchor_ns: clock.anchor_ns(),
         notes,
+    })
+}
+
+/// Trajectories after which nothing more is started; none where only time ends the run.
+fn trajectories(config: &ReplayConfig, plan: &Plan) -> Result<Option<u64>> {
+    let Some(open) = config.open_loop else {
+        let sessions = plan.sessions.len() as u64;
+        return Ok(match (config.trajectories, config.duration) {
+            (None, None) => Some(sessions.max(u64::from(config.agents))),
+            (trajectories, _) => trajectories,
+        });
+    };
+    let starts_ms: Vec<f64> = plan.sessions.iter().map(|session| session.start_ms).collect();
+    open.trajectories(config.trajectories, config.duration.is_some(), &starts_ms)
+        .map_err(Error::config)
+}
+
+/// What of the pacing a reader would not take for granted.
+fn pacing_notes(config: &ReplayConfig, plan: &Plan) -> Vec<String> {
+    let mut notes = Vec::new();
+    if let Some(open) = config.open_loop {
+        let mut parts = vec![format!("open loop: arrivals {}", String::from(open.arrivals))];
+        if open.arrivals == Arrivals::Recorded {
+            let span_ms = plan.sessions.last().map_or(0.0, |session| session.start_ms);
+            let sessions = plan.sessions.len();
+            parts.push(format!("{sessions} sessions over {:.1} s", span_ms / 1e3));
+        }
+        if open.time_scale.total_cmp(&1.0).is_ne() {
+            parts.push(format!("times multiplied by {}", open.time_scale));
+        }
+        parts.extend(open.max_active.map(|most| format!("at most {most} agents at once")));
+        notes.push(parts.join(", "));
     }
+    if let Some(seed) = config.seed {
+        notes.push(format!("sessions are played in an order shuffled with seed {seed}"));
+    }
+    notes
 }

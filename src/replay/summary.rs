@@ -12,7 +12,8 @@ use serde::{Deserialize, Serialize};
 use super::capacity_summary::{CapacityFigures, CapacitySettings, capacity_figures};
 use super::engine_figures::{EngineFigures, Span, engine_figures};
 use super::live_figures::{LiveFigures, live_figures};
-use super::measure::{itl_ms, new_prompt_tokens, output_tokens_per_s, token_gaps};
+use super::measure::{from_due_ms, itl_ms, new_prompt_tokens, output_tokens_per_s, token_gaps};
+use super::open_loop_figures::{OpenLoopFigures, open_loop_figures};
 use super::power_figures::{PowerFigures, power_figures};
 use super::prefix_hits::{PrefixHits, prefix_hits};
 use super::salts::CacheSharing;
@@ -125,8 +126,11 @@ pub struct Summary {
     pub labels: Labels,
     /// The same and more, a sentence each.
     pub notes: Vec<String>,
-    /// Agents at work at once.
+    /// Agents at work at once; in the open loop the most that there were.
     pub agents: u32,
+    /// Arrivals of an open loop; not there for a closed one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub open_loop: Option<OpenLoopFigures>,
     /// Trajectories.
     pub trajectories: TrajectoryCounts,
     /// Requests.
@@ -262,6 +266,7 @@ pub fn summarize(
         labels: labels(settings),
         notes: settings.notes.clone(),
         agents: settings.agents,
+        open_loop: open_loop_figures(trajectories, settings),
         trajectories: trajectory_counts(trajectories),
         requests: status_counts(&all),
         phases: phases(requests),
@@ -382,10 +387,12 @@ fn prompt_tokens_deviation(row: &RequestRow) -> Option<f64> {
 }
 
 /// Columns with one value a request, and what follows from them.
-pub(super) const FIELDS: [(&str, Field); 19] = [
+pub(super) const FIELDS: [(&str, Field); 21] = [
     ("ttft_ms", |row| row.ttft_ms),
     ("last_token_ms", |row| row.last_token_ms),
     ("e2e_ms", |row| row.e2e_ms),
+    ("ttft_from_due_ms", |row| from_due_ms(row, row.ttft_ms)),
+    ("e2e_from_due_ms", |row| from_due_ms(row, row.e2e_ms)),
     ("tpot_ms", |row| row.tpot_ms),
     ("itl_ms", itl_ms),
     ("output_tokens_per_s", output_tokens_per_s),
@@ -468,11 +475,17 @@ fn add_notes(summary: &mut Summary) {
     }
     if summary.requests.sent > 0 && summary.steady.requests.sent == 0 {
         notes.push(
-            "no steady state: the run ended before every agent was through its first request, or \
-             an agent had nothing left to start by then; only the whole run has figures"
-                .into(),
+            if summary.open_loop.is_some() {
+                "no steady state: the last arrival was admitted, or the run's time was up, before the \
+                 first trajectory had ended; only the whole run has figures"
+            } else {
+                "no steady state: the run ended before every agent was through its first request, or \
+                 an agent had nothing left to start by then; only the whole run has figures"
+            }
+            .into(),
         );
     }
+    notes.extend(summary.open_loop.iter().flat_map(OpenLoopFigures::notes));
     notes.extend(summary.prefix_hits.notes());
     notes.extend(synthetic_note(summary));
     notes.extend(summary.live.iter().filter_map(LiveFigures::note));

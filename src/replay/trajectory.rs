@@ -1,8 +1,9 @@
 //! One agent works through one recorded session: its threads side by side, each request when what it
 //! follows has ended and the recorded wait is over.
 //!
-//! Due times are instants of the run clock, never chains of sleeps: a late timer delays one request
-//! and not those after it. What is sent is `content`'s affair, sending it `client`'s.
+//! Due times are instants of the run clock, never chains of sleeps. What a request follows is an end of
+//! a response, which is a cause, never the moment at which another request happened to be sent; what
+//! follows nothing is due from the trajectory's own due start. So no late timer is ever carried on. What is sent is `content`'s affair, sending it `client`'s.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -23,6 +24,18 @@ use crate::trace::record::{RequestRow, RequestStatus, TrajectoryRow};
 /// the bodies of waiting agents take no memory.
 const BUILD_LEAD_NS: i64 = 250_000_000;
 
+/// When a trajectory was to begin, and did.
+#[derive(Debug, Clone, Copy)]
+#[allow(clippy::struct_field_names)] // the unit is in the names
+pub(super) struct Start {
+    /// When it was due. What starts with the session is due from here on.
+    pub(super) due_ns: i64,
+    /// When an agent took it up.
+    pub(super) taken_up_ns: i64,
+    /// How long it waited for a place under a cap on active agents; none without such a cap.
+    pub(super) waited_ns: Option<i64>,
+}
+
 /// One play of one session.
 pub(super) struct Trajectory<'run> {
     load: &'run Arc<Load>,
@@ -32,7 +45,7 @@ pub(super) struct Trajectory<'run> {
     index: u64,
     id: String,
     invocation: u32,
-    start_ns: i64,
+    start: Start,
     /// When each request's response ended.
     ended_ns: Vec<SetOnce<i64>>,
     /// Nothing more of this trajectory is started.
@@ -57,7 +70,7 @@ impl<'run> Trajectory<'run> {
         invocation: u32,
         index: u64,
         session_index: usize,
-        start_ns: i64,
+        start: Start,
     ) -> Self {
         let session = &load.plan.sessions[session_index];
         Self {
@@ -71,7 +84,7 @@ impl<'run> Trajectory<'run> {
                 None => format!("trajectory-{index:06}"),
             },
             invocation,
-            start_ns,
+            start,
             ended_ns: session.requests.iter().map(|_| SetOnce::new()).collect(),
             halt: load.halt.child_token(),
             totals: Totals::default(),
@@ -120,7 +133,7 @@ impl<'run> Trajectory<'run> {
 
     /// When a request is due, known once all that it follows has ended.
     async fn due_ns(&self, request: &PlannedRequest) -> i64 {
-        let mut from_ns = self.start_ns;
+        let mut from_ns = self.start.due_ns;
         for (index, other) in request.after.iter().enumerate() {
             let ended_ns = *self.ended_ns[*other].wait().await;
             from_ns = if index == 0 { ended_ns } else { from_ns.max(ended_ns) };
@@ -157,7 +170,8 @@ impl<'run> Trajectory<'run> {
         let phase = {
             let mut phases = load.phases();
             if !self.agent.started.swap(true, Ordering::Relaxed) {
-                phases.agent_started(load.clock.run_ms());
+                let in_ramp = phases.agent_started(load.clock.run_ms());
+                self.agent.began_in_ramp.store(in_ramp, Ordering::Relaxed);
             }
             phases.phase()
         };
@@ -175,7 +189,8 @@ impl<'run> Trajectory<'run> {
             }
         };
         if !self.agent.warmed_up.swap(true, Ordering::Relaxed) {
-            load.phases().first_request_ended(load.clock.run_ms());
+            let in_ramp = self.agent.began_in_ramp.load(Ordering::Relaxed);
+            load.phases().first_request_ended(load.clock.run_ms(), in_ramp);
         }
         conversation.answered(|| {
             let ok = exchange.failure.is_none() && !exchange.cancelled;
@@ -228,7 +243,9 @@ impl<'run> Trajectory<'run> {
             agent_id: self.agent.id,
             invocation: self.invocation,
             session_id: self.session.session_id.clone(),
-            start_ms: run_ms(self.start_ns),
+            due_at_ms: Some(run_ms(self.start.due_ns)),
+            admission_wait_ms: self.start.waited_ns.map(|waited_ns| waited_ns as f64 / 1e6),
+            start_ms: run_ms(self.start.taken_up_ns),
             end_ms: end_ns.map(|end_ns| run_ms(*end_ns)),
             n_planned,
             n_sent: load(&self.totals.sent),

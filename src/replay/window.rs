@@ -1,8 +1,16 @@
 //! The phases of a run: ramp, warm-up, steady state, tail.
 //!
-//! Pure. Told what the agents do as it happens, it says in which phase a request is sent: ramp until
-//! every agent has sent its first request, warm-up until each of these has ended, then steady state
-//! until the first agent has nothing left to start, then the tail.
+//! Pure. Told what the agents do as it happens, it says in which phase a request is sent.
+//!
+//! With a fixed number of agents (the closed loop; a burst, which is one whose queue is full at once):
+//! ramp until every agent has sent its first request, warm-up until each of these has ended, then
+//! steady state until the first agent has nothing left to start, then the tail.
+//!
+//! With arrivals over time there is no such number. Agents accumulate until the first trajectory ends;
+//! only from then on do they leave as well as arrive. So: ramp until the first trajectory has ended,
+//! warm-up until every trajectory that began in the ramp is through its first request, then steady
+//! state until the last arrival is admitted, then the tail. That the number of agents has really
+//! settled is no phase's affair: the summary tells it at both ends of the steady state.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,11 +19,11 @@ use crate::trace::record::Phase;
 /// Where the phases begin and end, on the run clock. A bound that was not reached is `None`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Window {
-    /// Every agent has sent its first request.
+    /// Every agent has sent its first request; with arrivals over time: the first trajectory has ended.
     pub ramp_end_ms: Option<f64>,
-    /// Every agent's first request has ended: steady state begins.
+    /// The first request of every agent that began in the ramp has ended: steady state begins.
     pub steady_start_ms: Option<f64>,
-    /// The first agent has nothing left to start: steady state ends.
+    /// The first agent has nothing left to start, or the last arrival is admitted: steady state ends.
     pub steady_end_ms: Option<f64>,
 }
 
@@ -27,38 +35,84 @@ impl Window {
     }
 }
 
+/// What ends the ramp.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum RampEnd {
+    /// So many agents have started.
+    Agents(u32),
+    /// A trajectory has ended.
+    FirstEnd,
+}
+
 /// Follows a run through its phases.
 #[derive(Debug)]
 pub struct PhaseTracker {
-    agents: u32,
+    ramp_end: RampEnd,
     started: u32,
-    warmed_up: u32,
+    /// Agents that began in the ramp and are not through their first request.
+    warming_up: u32,
     window: Window,
 }
 
 impl PhaseTracker {
     /// A run of so many agents, none of which has started.
     pub fn new(agents: u32) -> Self {
-        Self { agents, started: 0, warmed_up: 0, window: Window::default() }
+        Self::until(RampEnd::Agents(agents))
     }
 
-    /// An agent is about to send its first request.
-    pub fn agent_started(&mut self, run_ms: f64) {
-        self.started += 1;
-        if self.started == self.agents {
-            self.window.ramp_end_ms = Some(run_ms);
+    /// A run whose trajectories arrive over time.
+    pub fn of_arrivals() -> Self {
+        Self::until(RampEnd::FirstEnd)
+    }
+
+    fn until(ramp_end: RampEnd) -> Self {
+        Self { ramp_end, started: 0, warming_up: 0, window: Window::default() }
+    }
+
+    /// An agent is about to send its first request; whether it begins in the ramp, which
+    /// `first_request_ended` is to be told.
+    pub fn agent_started(&mut self, run_ms: f64) -> bool {
+        if self.window.ramp_end_ms.is_some() {
+            return false;
         }
+        self.started += 1;
+        self.warming_up += 1;
+        if self.ramp_end == RampEnd::Agents(self.started) {
+            self.ramp_ended(run_ms);
+        }
+        true
     }
 
     /// An agent's first request has ended, well or not.
-    pub fn first_request_ended(&mut self, run_ms: f64) {
-        self.warmed_up += 1;
-        if self.warmed_up == self.agents {
-            self.window.steady_start_ms = Some(run_ms);
+    pub fn first_request_ended(&mut self, run_ms: f64, began_in_ramp: bool) {
+        if began_in_ramp {
+            self.warming_up = self.warming_up.saturating_sub(1);
+            self.warmed_up(run_ms);
         }
     }
 
-    /// An agent has nothing left to start, or the run's time is up.
+    /// A trajectory has ended, well or not.
+    pub fn trajectory_ended(&mut self, run_ms: f64) {
+        if self.ramp_end == RampEnd::FirstEnd {
+            self.ramp_ended(run_ms);
+            self.warmed_up(run_ms);
+        }
+    }
+
+    fn ramp_ended(&mut self, run_ms: f64) {
+        if self.window.steady_end_ms.is_none() {
+            self.window.ramp_end_ms.get_or_insert(run_ms);
+        }
+    }
+
+    fn warmed_up(&mut self, run_ms: f64) {
+        let warm = self.warming_up == 0 && self.window.ramp_end_ms.is_some();
+        if warm && self.window.steady_end_ms.is_none() {
+            self.window.steady_start_ms.get_or_insert(run_ms);
+        }
+    }
+
+    /// An agent has nothing left to start, the last arrival is admitted, or the run's time is up.
     pub fn nothing_left(&mut self, run_ms: f64) {
         self.window.steady_end_ms.get_or_insert(run_ms);
     }
@@ -86,16 +140,21 @@ impl PhaseTracker {
 mod tests {
     use super::*;
 
-    /// `s` an agent starts, `f` a first request ends, `n` an agent has nothing left.
+    /// `s` an agent starts, `f` the first request of one that began in the ramp ends, `g` that of a later
+    /// one, `e` a trajectory ends, `n` an agent has nothing left or the last arrival is admitted.
     #[track_caller]
-    fn check(agents: u32, events: &str, phases: &[Phase], window: (f64, f64, f64)) {
-        let mut tracker = PhaseTracker::new(agents);
+    fn check(mut tracker: PhaseTracker, events: &str, phases: &[Phase], window: (f64, f64, f64)) {
         let mut seen = vec![tracker.phase()];
         for (index, event) in events.chars().enumerate() {
             let run_ms = (index + 1) as f64;
             match event {
-                's' => tracker.agent_started(run_ms),
-                'f' => tracker.first_request_ended(run_ms),
+                's' => {
+                    let in_ramp = tracker.phase() == Phase::Ramp;
+                    assert_eq!(tracker.agent_started(run_ms), in_ramp);
+                }
+                'f' => tracker.first_request_ended(run_ms, true),
+                'g' => tracker.first_request_ended(run_ms, false),
+                'e' => tracker.trajectory_ended(run_ms),
                 _ => tracker.nothing_left(run_ms),
             }
             seen.push(tracker.phase());
@@ -113,11 +172,29 @@ mod tests {
     #[test]
     fn phases_follow_the_agents() {
         use Phase::{Ramp, Steady, Tail, Warmup};
-        check(1, "sfn", &[Ramp, Warmup, Steady, Tail], (1.0, 2.0, 3.0));
+        let closed = PhaseTracker::new;
+        check(closed(1), "sfn", &[Ramp, Warmup, Steady, Tail], (1.0, 2.0, 3.0));
         // The first agent is through its first request before the second starts: still the ramp.
-        check(2, "sfsfnn", &[Ramp, Ramp, Ramp, Warmup, Steady, Tail, Tail], (3.0, 4.0, 5.0));
+        let phases = [Ramp, Ramp, Ramp, Warmup, Steady, Tail, Tail];
+        check(closed(2), "sfsfnn", &phases, (3.0, 4.0, 5.0));
         // Time is up before every agent warmed up: there was no steady state.
-        check(2, "ssfn", &[Ramp, Ramp, Warmup, Warmup, Tail], (2.0, 0.0, 4.0));
+        check(closed(2), "ssfn", &[Ramp, Ramp, Warmup, Warmup, Tail], (2.0, 0.0, 4.0));
+        // A trajectory that ends before all agents have begun does not end a closed loop's ramp.
+        check(closed(2), "sfesf", &[Ramp, Ramp, Ramp, Ramp, Warmup, Steady], (4.0, 5.0, 0.0));
+    }
+
+    #[test]
+    fn phases_follow_the_arrivals() {
+        use Phase::{Ramp, Steady, Tail, Warmup};
+        let open = PhaseTracker::of_arrivals;
+        // Agents leave before the last one arrives: all who began in the ramp are warm by then.
+        let phases = [Ramp, Ramp, Ramp, Ramp, Ramp, Steady, Steady, Steady, Tail, Tail];
+        check(open(), "sfsfesgne", &phases, (5.0, 5.0, 8.0));
+        // One that began in the ramp is still at its first request; one that begins later does not count.
+        let phases = [Ramp, Ramp, Ramp, Ramp, Warmup, Warmup, Warmup, Steady, Tail];
+        check(open(), "ssfesgfn", &phases, (4.0, 7.0, 8.0));
+        // The last arrival comes before anybody has ended: the number of agents never settled.
+        check(open(), "ssfnfe", &[Ramp, Ramp, Ramp, Ramp, Tail, Tail, Tail], (0.0, 0.0, 4.0));
     }
 
     #[test]

@@ -570,7 +570,11 @@ pub struct TrajectoryRow {
     pub invocation: u32,
     /// The recorded session.
     pub session_id: String,
-    /// First request, on the run clock.
+    /// When it was due to begin, on the run clock: in the open loop its arrival.
+    pub due_at_ms: Option<f64>,
+    /// Open loop with a cap on active agents: how long it waited for a place, 0 where one was free.
+    pub admission_wait_ms: Option<f64>,
+    /// When an agent took it up, on the run clock.
     pub start_ms: f64,
     /// End of the last response, on the run clock.
     pub end_ms: Option<f64>,

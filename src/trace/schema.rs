@@ -229,6 +229,8 @@ const TRAJECTORIES: Columns = &[
     ("agent_id", U32),
     ("invocation", U32),
     ("session_id", Label),
+    ("due_at_ms", F64),
+    ("admission_wait_ms", F64),
     ("start_ms", F64),
     ("end_ms", F64),
     ("n_planned", U32),

@@ -25,6 +25,7 @@ from .sending import sending_options, sending_settings
 if TYPE_CHECKING:
     from agentbench._types import ReplayProgress
 
+AGENTS = 4
 FAILED = 1
 INTERRUPTED = 130
 
@@ -42,7 +43,23 @@ class Wanted:
 
 @click.command("replay")
 @click.argument("trace", type=click.Path(path_type=Path), required=False)
-@click.option("--agents", type=click.IntRange(min=1), default=4, show_default=True, help="Agents at work at once.")
+@click.option("--agents", type=click.IntRange(min=1), help="Closed loop: agents at work at once.  [default: 4]")
+@click.option(
+    "--arrivals",
+    metavar="recorded|poisson:R|constant:R|burst",
+    help="Open loop: begin sessions at these arrivals, R a second, whatever the engine does.  [default: closed loop]",
+)
+@click.option(
+    "--time-scale",
+    type=click.FloatRange(min=0, min_open=True),
+    help="Open loop: multiply the times of arrival by this (2: half the rate). Waits within a session have --tool-time"
+    " and --human-time.  [default: 1]",
+)
+@click.option(
+    "--max-active",
+    type=click.IntRange(min=1),
+    help="Open loop: most agents at work at once; who arrives beyond waits, which counts as lag.  [default: no cap]",
+)
 @click.option(
     "--duration", type=DURATION, help="Start nothing more after this time, like 60s or 5m.  [default: no limit]"
 )
@@ -60,12 +77,16 @@ def command(
 ) -> int:
     """Send a recording again, by N agents, each of which works through one session after another.
 
+    With --arrivals the loop is open: a session begins at its arrival, by an agent of its own.
+
     TRACE is a run directory; without one, the bundled sample is played. Without --url the embedded engine
     answers: it is simulated, and its figures say nothing about any hardware.
 
     Exits with 1 when a request failed, with 130 when interrupted; the run directory is written all the same.
     """
     settings |= power_settings(settings) | sending_settings(settings) | {"duration_s": duration}
+    if settings["arrivals"] is None and settings["agents"] is None:
+        settings["agents"] = AGENTS
     return _replay(Wanted(trace, url, speed, out or default_out("replay"), settings))
 
 

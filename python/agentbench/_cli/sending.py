@@ -21,6 +21,7 @@ PASSED_ON = (
     "api",
     "model",
     "api_key",
+    "seed",
     "include_utility",
     "content",
     "tool_time",
@@ -49,6 +50,12 @@ def sending_options(command: Callable[..., Any]) -> Callable[..., Any]:
         ),
         click.option(
             "--ramp", type=DURATION, help="Spread the agents' starts over this time.  [default: 50ms an agent]"
+        ),
+        click.option(
+            "--seed",
+            type=click.IntRange(min=0, max=2**64 - 1),
+            help="Shuffle the order of sessions, anew for every pass; draws --arrivals poisson:R.  [default: recorded"
+            " order]",
         ),
         click.option("--continue-on-error", is_flag=True, help="Go on with a session after a failed request."),
         click.option("--include-utility", is_flag=True, help="Send titles, summaries and quota checks too."),

@@ -116,8 +116,10 @@ def _load(summary: dict[str, Any]) -> Iterator[tuple[str, str]]:
             ),
         )
         yield "GPUs that serve", count(search.get("gpus"))
-    else:
+    elif settings.get("arrivals") is None:
         yield "agents", f"{count(summary['agents'])}, started over {number(settings['ramp_s'])} s"
+    else:
+        yield "agents", f"one an arrival, {count(summary['agents'])} at once at most"
     yield "API", apis(settings)
     pinned = summary["labels"].get("output_length", "unknown")
     yield "output length", f"{settings['output_length']}, pinning {pinned}"

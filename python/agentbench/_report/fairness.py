@@ -21,6 +21,7 @@ ELSEWHERE = {
     "clock_anchor_ns",
     "duration_s",
     "ended_by",
+    "engine_in_process",
     "failed_because",
     "human_waits",
     "model",
@@ -90,7 +91,7 @@ def unfair(sides: Sequence[Side]) -> tuple[Difference, ...]:
         ("model", _model),
         ("service level", lambda side: service_level(side.summary) if side.settings else None),
         ("search", _minimum),
-        ("agents", lambda side: str(side.summary["agents"]) if side.settings and not side.search else None),
+        ("agents", _agents),
         ("API", lambda side: apis(side.settings) if side.settings else None),
         ("length pinning", lambda side: (side.summary.get("labels") or {}).get("output_length")),
         ("figures of", lambda side: headline_part(side.summary)[0] if side.settings else None),
@@ -99,6 +100,12 @@ def unfair(sides: Sequence[Side]) -> tuple[Difference, ...]:
     plain = sorted({name for side in sides for name in side.settings} - ELSEWHERE)
     getters += [(LABELS.get(name, name.replace("_", " ")), _plain(name)) for name in plain]
     return _differences(sides, getters)
+
+
+def _agents(side: Side) -> str | None:
+    """Of a closed loop at fixed load: else their number is a result."""
+    asked = side.settings and not side.search and side.settings.get("arrivals") is None
+    return str(side.summary["agents"]) if asked else None
 
 
 def differing(sides: Sequence[Side]) -> tuple[Difference, ...]:

@@ -22,8 +22,10 @@ LATENCIES = (
     ("tool wait", "ms", "tool_wait_ms"),
     ("send lag", "ms", "lag_ms"),
 )
-OPTIONAL = {"ttft_from_due_ms", "e2e_from_due_ms"}
-"""Rows that only some runs have."""
+FROM_DUE = {"ttft_from_due_ms", "e2e_from_due_ms"}
+"""Shown where a late send matters: in an open loop, and where sends were late by more than this of the TTFT."""
+NEGLIGIBLE_LAG = 0.05
+"""Share of the median TTFT that 99 of 100 sends may be late by before it matters."""
 ENGINE_TIMES = (
     ("engine TTFT", "ttft_ms_mean"),
     ("engine queue", "queue_ms_mean"),
@@ -56,9 +58,15 @@ def headline(summary: dict[str, Any]) -> str:
     """Return who answered whom, in one line."""
     settings = summary["settings"]
     engine = "SIMULATED engine" if summary["labels"]["simulated"] else "engine"
-    return (
-        f"{engine}: {settings['model']} at {settings['url']}, {summary['agents']:,} agents, {summary['labels']['load']}"
-    )
+    agents = f"{summary['agents']:,} agents" if settings.get("arrivals") is None else _agents_of_arrivals(summary)
+    return f"{engine}: {settings['model']} at {settings['url']}, {agents}, {summary['labels']['load']}"
+
+
+def _agents_of_arrivals(summary: dict[str, Any]) -> str:
+    """Say how many agents an open loop had, which is a result there."""
+    mean = summary["open_loop"]["active_agents_mean"]
+    in_the_mean = "" if mean is None else f", {number(mean)} in the mean"
+    return f"arrivals {summary['settings']['arrivals']} (at most {summary['agents']:,} agents at once{in_the_mean})"
 
 
 def headline_part(summary: dict[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -83,13 +91,16 @@ def replay_sections(summary: dict[str, Any]) -> tuple[Section, ...]:
 def _latencies(summary: dict[str, Any]) -> Section:
     name, part = headline_part(summary)
     rows = []
+    lag_matters = _lag_matters(summary, part["fields"])
     for label, unit, field in LATENCIES:
         statistic = part["fields"].get(field)
-        if statistic is not None:
+        if field in FROM_DUE and (statistic is None or not lag_matters):
+            continue
+        if statistic is None:
+            rows.append((label, unit, "0", *[UNKNOWN] * len(STATISTICS)))
+        else:
             values = [number(statistic[column]) for column in STATISTICS]
             rows.append((label, unit, count(statistic["n"]), *values))
-        elif field not in OPTIONAL:
-            rows.append((label, unit, "0", *[UNKNOWN] * len(STATISTICS)))
     engine = summary["engine"] or {}
     for label, field in ENGINE_TIMES:
         known = engine.get(field) is not None
@@ -102,6 +113,13 @@ def _latencies(summary: dict[str, Any]) -> Section:
         else ()
     )
     return Section(title, tuple(rows), ("", "unit", "n", *STATISTICS), notes, left=2)
+
+
+def _lag_matters(summary: dict[str, Any], fields: dict[str, Any]) -> bool:
+    if summary["settings"].get("arrivals") is not None:
+        return True
+    lag, ttft = fields.get("lag_ms"), fields.get("ttft_ms")
+    return bool(lag and ttft and lag["p99"] > NEGLIGIBLE_LAG * ttft["p50"])
 
 
 def _rates(summary: dict[str, Any]) -> Section:
@@ -131,6 +149,7 @@ def _counts(summary: dict[str, Any]) -> list[tuple[str, str]]:
     requests, trajectories, lengths = summary["requests"], summary["trajectories"], summary["output_length"]
     phases = ", ".join(f"{name} {sent:,}" for name, sent in summary["phases"].items())
     return [
+        *_admissions(summary.get("open_loop")),
         (
             "requests",
             (
@@ -154,6 +173,18 @@ def _counts(summary: dict[str, Any]) -> list[tuple[str, str]]:
             ),
         ),
     ]
+
+
+def _admissions(arrivals: dict[str, Any] | None) -> list[tuple[str, str]]:
+    if arrivals is None:
+        return []
+    wait = arrivals["admission_wait_ms"]
+    waited = f" (wait p50 {number(wait['p50'])} ms, p99 {number(wait['p99'])} ms)" if arrivals["admitted_late"] else ""
+    told = (
+        f"{arrivals['arrivals']:,} due, {arrivals['admitted_late']:,} admitted late{waited},"
+        f" {arrivals['not_admitted']:,} not admitted"
+    )
+    return [("arrivals", told)]
 
 
 def _errors(summary: dict[str, Any]) -> tuple[Section, ...]:

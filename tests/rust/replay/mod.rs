@@ -4,6 +4,7 @@
 mod cache_sharing;
 mod faults;
 mod live;
+mod pacing;
 pub(crate) mod recording;
 mod sending;
 mod simulated;

@@ -118,6 +118,8 @@ pub(crate) fn config(url: String) -> ReplayConfig {
         api_key: None,
         model: None,
         agents: 1,
+        open_loop: None,
+        seed: None,
         duration: None,
         trajectories: None,
         ramp: Some(Duration::ZERO),
