@@ -3,13 +3,14 @@
 
 use std::collections::BTreeSet;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use super::attempts::{Retries, Timeouts};
 use super::client::Client;
 use super::content::{Contents, has_history};
 use super::load::Load;
@@ -56,8 +57,15 @@ pub struct ReplayConfig {
     pub trajectories: Option<u64>,
     /// Time over which the agents are started; none: 50 ms an agent, 10 s at most.
     pub ramp: Option<Duration>,
-    /// What a failed request does to its trajectory.
+    /// What a failed request does to its trajectory, or to the run.
     pub on_error: OnError,
+    /// Ends the run when more of the requests that have ended failed, in percent; see
+    /// [`attempts::too_many_failed`](super::attempts::too_many_failed).
+    pub max_error_rate_pct: Option<f64>,
+    /// Which requests are sent again.
+    pub retries: Retries,
+    /// How long a request may take.
+    pub timeouts: Timeouts,
     /// Sends turns that are not the agent's work (titles, quota checks) too, beside the others.
     pub include_utility: bool,
     /// The API that requests are sent to.
@@ -90,7 +98,13 @@ impl ReplayConfig {
         if self.duration.is_some_and(|duration| duration.is_zero()) {
             return Err(Error::config("a duration of 0 sends nothing; ask for a longer one"));
         }
-        Ok(())
+        if let Some(pct) = self.max_error_rate_pct
+            && !(0.0..=100.0).contains(&pct)
+        {
+            return Err(Error::config(format!("max_error_rate_pct: {pct} is not from 0 to 100")));
+        }
+        self.retries.check()?;
+        self.timeouts.check()
     }
 }
 
@@ -254,6 +268,7 @@ impl PreparedReplay {
             progress: Arc::clone(&progress),
             phases: Arc::clone(&phases),
             on_error: config.on_error,
+            max_error_rate_pct: config.max_error_rate_pct,
             agents: settings.agents,
             ramp: Duration::from_secs_f64(settings.ramp_s),
             duration: settings.duration_s.map(Duration::from_secs_f64),
@@ -261,7 +276,8 @@ impl PreparedReplay {
             level,
             enough: enough.clone(),
             halt: CancellationToken::new(),
-            abort: shutdown.token().clone(),
+            abort: shutdown.token().child_token(),
+            ended_early: OnceLock::new(),
             builders: Semaphore::new(workers.max(1)),
             next_trajectory: AtomicU64::new(0),
         });
@@ -324,7 +340,8 @@ impl ReplayHandle {
         let rows_lost = self.row_thread.finish().await?;
         let window = self.phases.lock().unwrap_or_else(PoisonError::into_inner);
         let (phase, window) = (window.phase(), window.window());
-        let settings = ReplaySettings { ended_by: ended?, window, ..self.settings };
+        let mut settings = ReplaySettings { ended_by: ended?, window, ..self.settings };
+        settings.notes.extend(settings.ended_by.note(settings.max_error_rate_pct));
         let progress = self.progress.read(phase);
         tracing::info!(
             sent = progress.requests_sent,
@@ -440,7 +457,8 @@ impl Engine {
         if config.content == ContentMode::Live {
             check_histories(&routes)?;
         }
-        let client = Client::new(&config.url, config.api_key.as_deref(), clock)?;
+        let key = config.api_key.as_deref();
+        let client = Client::new(&config.url, key, config.retries, config.timeouts, clock)?;
         let mut continuous_usage = Vec::new();
         for api in routes.iter().map(|route| route.sent).collect::<BTreeSet<Api>>() {
             if client.takes_continuous_usage(api, &model).await {
@@ -539,6 +557,14 @@ fn settings(
         trajectories,
         ramp_s: ramp.as_secs_f64(),
         on_error: config.on_error,
+        max_error_rate_pct: config.max_error_rate_pct,
+        max_retries: config.retries.max,
+        retry_backoff_s: config.retries.backoff.as_secs_f64(),
+        retry_backoff_max_s: config.retries.backoff_max.as_secs_f64(),
+        connect_timeout_s: config.timeouts.connect.as_secs_f64(),
+        first_byte_timeout_s: config.timeouts.first_byte.map(|time| time.as_secs_f64()),
+        idle_timeout_s: config.timeouts.idle.map(|time| time.as_secs_f64()),
+        request_timeout_s: config.timeouts.request.map(|time| time.as_secs_f64()),
         include_utility: config.include_utility,
         content: config.content,
         tool_time: config.tool_time,
