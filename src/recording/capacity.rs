@@ -405,7 +405,7 @@ impl Driver {
         let mut row = judge(&judged, &self.conditions, &self.settings.minimum);
         let ReplaySettings { ended_by, max_error_rate_pct, .. } = outcome.settings;
         if ended_by == EndedBy::ErrorRate {
-            row.verdict = Verdict::Fail.as_str().to_owned();
+            Verdict::Fail.as_str().clone_into(&mut row.verdict);
             row.reason = ended_by.note(max_error_rate_pct);
         }
         Ok((row, outcome.rows_lost, ended_by))
