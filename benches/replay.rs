@@ -17,7 +17,7 @@ use agentbench::clock::{Clock, elapsed_ms};
 use agentbench::replay::statistics::Statistic;
 use agentbench::replay::{
     ApiChoice, CacheSharing, ContentMode, HumanTime, OnError, OutputLengthRule, Replay,
-    ReplayConfig, ToolTime,
+    ReplayConfig, Retries, Timeouts, ToolTime,
 };
 use agentbench::shutdown::Shutdown;
 use agentbench::trace::record::{RequestRow, RequestStatus, TurnRow, UnitRow};
@@ -179,6 +179,9 @@ async fn replay(addr: SocketAddr, dir: &Path, round: usize) -> Seen {
         trajectories: None,
         ramp: Some(RAMP),
         on_error: OnError::StopTrajectory,
+        max_error_rate_pct: None,
+        retries: Retries::default(),
+        timeouts: Timeouts::default(),
         include_utility: true,
         api: ApiChoice::Recorded,
         content: ContentMode::Recorded,

@@ -456,8 +456,13 @@ class Capacity(Handle):
         Seconds after which a level is ended, whatever it has, in place of the preset's.
     gpus
         GPUs that serve; without it nothing is given per GPU.
-    api, model, api_key, ramp_s, seed, on_error, include_utility, content, tool_time, human_time, output_length, \
-    cache_sharing, salt, strict, metrics_url, poll_interval_s, argv, settings
+    on_error
+        As for `Replay`; ``abort`` ends the whole search, without a verdict of the level under way.
+    max_error_rate_pct
+        As for `Replay`, for each level: one that exceeds it is ended and fails.
+    api, model, api_key, ramp_s, seed, max_retries, retry_backoff_s, retry_backoff_max_s, connect_timeout_s, \
+    first_byte_timeout_s, idle_timeout_s, request_timeout_s, include_utility, content, tool_time, human_time, \
+    output_length, cache_sharing, salt, strict, metrics_url, poll_interval_s, argv, settings
         As for `Replay`.
     """
 
@@ -484,6 +489,14 @@ class Capacity(Handle):
         ramp_s: float | None = None,
         seed: int | None = None,
         on_error: str = "stop-trajectory",
+        max_error_rate_pct: float | None = None,
+        max_retries: int = 0,
+        retry_backoff_s: float = 0.5,
+        retry_backoff_max_s: float = 60.0,
+        connect_timeout_s: float = 10.0,
+        first_byte_timeout_s: float | None = ...,
+        idle_timeout_s: float | None = ...,
+        request_timeout_s: float | None = None,
         include_utility: bool = False,
         content: str = "recorded",
         tool_time: str = "recorded",
@@ -562,7 +575,30 @@ class Replay(Handle):
     ramp_s
         Closed loop: seconds over which the agents' starts are spread; by default 0.05 for each agent, 10 at most.
     on_error
-        What a failed request does: ``stop-trajectory`` starts nothing more of its session, ``continue`` goes on.
+        What a failed request does: ``stop-trajectory`` starts nothing more of its session, ``continue`` goes on,
+        ``abort`` ends the run: what is on its way becomes cancelled rows.
+    max_error_rate_pct
+        Percent of the requests that have ended, from 0 to 100: when more of them failed, the run is ended as by
+        ``abort``, once 20 have ended. By default failures end no run.
+    max_retries
+        How often a failed request is sent again, at most. Sent again is what found no connection, what got no answer,
+        408, 409, 429 or a status from 500, and a stream that broke, fell silent or told of an error before any
+        output. It stays one row: ``attempts``, ``attempt_log``, all times from the first attempt's start.
+    retry_backoff_s
+        Seconds before the first retry, doubled for each further one; from half of that to the whole is waited, drawn
+        by a seed. Where the response has a ``Retry-After``, at least that long is waited.
+    retry_backoff_max_s
+        The longest wait before a retry, a ``Retry-After`` included.
+    connect_timeout_s
+        Seconds until there is a connection.
+    first_byte_timeout_s
+        Seconds from an attempt's start to the first byte of its response's body, by default 600; None waits as long as
+        it takes.
+    idle_timeout_s
+        Seconds between two pieces of a response, by default 300; None waits as long as it takes.
+    request_timeout_s
+        Seconds from the first attempt's start to the end of the request, waits included; None, the default, waits as
+        long as it takes. Every time-out that is exceeded is a failed row whose error names it and its value.
     include_utility
         Whether titles, summaries and quota checks are sent too.
     content
@@ -637,6 +673,14 @@ class Replay(Handle):
         api_key: str | None = None,
         ramp_s: float | None = None,
         on_error: str = "stop-trajectory",
+        max_error_rate_pct: float | None = None,
+        max_retries: int = 0,
+        retry_backoff_s: float = 0.5,
+        retry_backoff_max_s: float = 60.0,
+        connect_timeout_s: float = 10.0,
+        first_byte_timeout_s: float | None = ...,
+        idle_timeout_s: float | None = ...,
+        request_timeout_s: float | None = None,
         include_utility: bool = False,
         content: str = "recorded",
         tool_time: str = "recorded",

@@ -3,7 +3,7 @@
 use pyo3::prelude::*;
 
 use super::settings::{choice, duration, parsed};
-use crate::replay::ReplayConfig;
+use crate::replay::{ReplayConfig, Retries, Timeouts};
 
 /// The arguments, as Python gave them.
 pub(super) struct SendingArguments<'a> {
@@ -14,6 +14,14 @@ pub(super) struct SendingArguments<'a> {
     pub(super) ramp_s: Option<f64>,
     pub(super) seed: Option<u64>,
     pub(super) on_error: &'a str,
+    pub(super) max_error_rate_pct: Option<f64>,
+    pub(super) max_retries: u32,
+    pub(super) retry_backoff_s: f64,
+    pub(super) retry_backoff_max_s: f64,
+    pub(super) connect_timeout_s: f64,
+    pub(super) first_byte_timeout_s: Option<f64>,
+    pub(super) idle_timeout_s: Option<f64>,
+    pub(super) request_timeout_s: Option<f64>,
     pub(super) include_utility: bool,
     pub(super) content: &'a str,
     pub(super) tool_time: &'a str,
@@ -27,6 +35,20 @@ pub(super) struct SendingArguments<'a> {
 impl SendingArguments<'_> {
     /// The core's configuration of one agent without an end; both are the caller's to say.
     pub(super) fn config(self) -> PyResult<ReplayConfig> {
+        let maybe =
+            |name, seconds: Option<f64>| seconds.map(|seconds| duration(name, seconds)).transpose();
+        let retries = Retries {
+            max: self.max_retries,
+            backoff: duration("retry_backoff_s", self.retry_backoff_s)?,
+            backoff_max: duration("retry_backoff_max_s", self.retry_backoff_max_s)?,
+            ..Retries::default()
+        };
+        let timeouts = Timeouts {
+            connect: duration("connect_timeout_s", self.connect_timeout_s)?,
+            first_byte: maybe("first_byte_timeout_s", self.first_byte_timeout_s)?,
+            idle: maybe("idle_timeout_s", self.idle_timeout_s)?,
+            request: maybe("request_timeout_s", self.request_timeout_s)?,
+        };
         Ok(ReplayConfig {
             url: self.url,
             api_key: self.api_key,
@@ -36,8 +58,11 @@ impl SendingArguments<'_> {
             seed: self.seed,
             duration: None,
             trajectories: None,
-            ramp: self.ramp_s.map(|seconds| duration("ramp_s", seconds)).transpose()?,
+            ramp: maybe("ramp_s", self.ramp_s)?,
             on_error: choice("on_error", self.on_error)?,
+            max_error_rate_pct: self.max_error_rate_pct,
+            retries,
+            timeouts,
             include_utility: self.include_utility,
             api: choice("api", self.api)?,
             content: choice("content", self.content)?,

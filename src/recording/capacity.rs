@@ -20,6 +20,7 @@ use crate::replay::capacity::{Search, Verdict};
 use crate::replay::capacity_summary::CapacitySettings;
 use crate::replay::levels::{Level, LevelMinimum, judge};
 use crate::replay::samples::Samples;
+use crate::replay::settings::EndedBy;
 use crate::replay::slo::Condition;
 use crate::replay::{
     PreparedReplay, Replay, ReplayConfig, ReplayHandle, ReplayProgress, ReplaySettings, Summary,
@@ -195,6 +196,8 @@ pub struct CapacityRecording {
 #[derive(Debug, Default)]
 struct Searched {
     interrupted: bool,
+    /// A request failed, and that was to end the run.
+    aborted: bool,
     rows_lost: u64,
     notes: Vec<String>,
 }
@@ -264,8 +267,15 @@ impl CapacityRecording {
     pub async fn finish(self) -> Result<(Manifest, Summary)> {
         let dir = self.ground.writer.dir().to_path_buf();
         let searched = self.search.await.map_err(|error| Error::Internal(error.to_string()))??;
-        let search = CapacitySettings { interrupted: searched.interrupted, ..self.settings };
+        let interrupted = searched.interrupted || searched.aborted;
+        let search = CapacitySettings { interrupted, ..self.settings };
         let mut replay = self.replay_settings;
+        replay.ended_by = match (searched.interrupted, searched.aborted) {
+            (true, _) => EndedBy::Shutdown,
+            (false, true) => EndedBy::FailedRequest,
+            (false, false) => EndedBy::Enough,
+        };
+        replay.notes.extend(replay.ended_by.note(None));
         replay.notes.extend(searched.notes);
         let manifest = self
             .ground
@@ -320,11 +330,15 @@ impl Driver {
                 searched.interrupted = true;
                 break;
             }
-            let (mut row, lost) = self.level(level, agents).await?;
+            let (mut row, lost, ended_by) = self.level(level, agents).await?;
             searched.rows_lost += lost;
             if self.shutdown.token().is_cancelled() {
                 // What was cut off says nothing about the engine.
                 searched.interrupted = true;
+                break;
+            }
+            if ended_by == EndedBy::FailedRequest {
+                searched.aborted = true;
                 break;
             }
             row.cache_reset = cache_reset;
@@ -357,8 +371,8 @@ impl Driver {
         false
     }
 
-    /// Runs one level and judges it; also the number of rows that were lost.
-    async fn level(&self, level: u32, agents: u32) -> Result<(LevelRow, u64)> {
+    /// Runs one level and judges it; also the number of rows that were lost, and what ended it.
+    async fn level(&self, level: u32, agents: u32) -> Result<(LevelRow, u64, EndedBy)> {
         let samples = Arc::new(Samples::new(agents, self.keep_gaps));
         let replay = self.prepared.start_level(
             level,
@@ -388,8 +402,13 @@ impl Driver {
             requests: &requests,
             trajectories: &trajectories,
         };
-        let row = judge(&judged, &self.conditions, &self.settings.minimum);
-        Ok((row, outcome.rows_lost))
+        let mut row = judge(&judged, &self.conditions, &self.settings.minimum);
+        let ReplaySettings { ended_by, max_error_rate_pct, .. } = outcome.settings;
+        if ended_by == EndedBy::ErrorRate {
+            Verdict::Fail.as_str().clone_into(&mut row.verdict);
+            row.reason = ended_by.note(max_error_rate_pct);
+        }
+        Ok((row, outcome.rows_lost, ended_by))
     }
 
     /// Waits until the level has enough or its time is up, then until all of it is answered.

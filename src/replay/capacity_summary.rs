@@ -35,7 +35,7 @@ pub struct CapacitySettings {
     pub level_time_s: f64,
     /// GPUs that serve.
     pub gpus: Option<u32>,
-    /// The search was told to stop before it was over.
+    /// The search ended before it was over: it was told to stop, or a failed request was to end it.
     pub interrupted: bool,
 }
 
@@ -169,7 +169,8 @@ fn in_words(capacity: &CapacityFigures) -> String {
     }
 }
 
-/// The condition that is missed by most at the smallest failing level.
+/// The condition that is missed by most at the smallest failing level; where all hold, what else made
+/// it fail.
 fn binding_condition(levels: &[LevelRow], conditions: &[Condition]) -> Option<String> {
     let failing = levels
         .iter()
@@ -189,7 +190,7 @@ fn binding_condition(levels: &[LevelRow], conditions: &[Condition]) -> Option<St
         })
     };
     let worst = conditions.iter().max_by(|a, b| strain(a).total_cmp(&strain(b)))?;
-    Some(worst.to_string())
+    if strain(worst) > 0.0 { Some(worst.to_string()) } else { failing.reason.clone() }
 }
 
 struct LevelFigures<'rows> {

@@ -1,21 +1,27 @@
 //! Sends one request and stamps what comes back.
 //!
 //! Nothing is done behind the caller's back that would change what is measured: no system proxy, no
-//! redirect, no second attempt, no decompression. What the request says is `content`'s affair, when
-//! it is sent `trajectory`'s.
+//! redirect, no decompression, and no second attempt but those asked for, each of which is kept. What
+//! the request says is `content`'s affair, when it is sent `trajectory`'s, what is tried again
+//! `attempts`'s.
 
 use std::error::Error as _;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use bytes::Bytes;
-use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
-use reqwest::{Response, Url};
+use reqwest::header::{
+    ACCEPT, AUTHORIZATION, CONTENT_TYPE, DATE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER,
+};
+use reqwest::{RequestBuilder, Response, Url};
 use tokio_util::sync::CancellationToken;
 
+use super::attempts::{Cause, Failure, RequestKey, Retries, Timeouts, retry_after};
 use super::response::{Received, ResponseReader};
+use super::silence::Silence;
 use crate::api::{Api, parse_reply};
-use crate::clock::Clock;
+use crate::clock::{Clock, elapsed_ms};
 use crate::error::{Error, Result};
+use crate::trace::record::Attempt;
 
 /// Longest error body that is read.
 const ERROR_BODY_LIMIT_BYTES: usize = 64 << 10;
@@ -27,37 +33,62 @@ const ERROR_TEXT_LIMIT_CHARS: usize = 500;
 /// is on its way fails that request for no fault of the engine. So connections end here first.
 const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// Time for a connection to come about.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-
 /// One client for all requests of a replay.
 #[derive(Debug, Clone)]
 pub struct Client {
     http: reqwest::Client,
     base: Url,
+    retries: Retries,
+    timeouts: Timeouts,
     clock: Clock,
 }
 
 /// One request and its answer.
 #[derive(Debug, Default)]
 pub struct Exchange {
-    /// Start of the attempt.
+    /// Start of the first attempt.
     pub sent_ns: i64,
-    /// End of the stream, or the moment it broke.
+    /// End of the last attempt's stream, or the moment it broke.
     pub end_ns: i64,
-    /// Status of the response; none when none came.
+    /// Status of the last attempt's response; none when none came.
     pub http_status: Option<u16>,
-    /// What the stream came to; empty where none came.
+    /// What the last attempt's stream came to; empty where none came.
     pub received: Received,
-    /// Why the request failed: `kind: details`.
-    pub failure: Option<String>,
+    /// Why the last attempt failed.
+    pub failure: Option<Failure>,
     /// The run ended first.
     pub cancelled: bool,
+    /// Every attempt, the last one too.
+    pub attempts: Vec<Attempt>,
+}
+
+/// What one attempt came to.
+struct Attempted {
+    start_ns: i64,
+    end_ns: i64,
+    http_status: Option<u16>,
+    retry_after: Option<Duration>,
+    received: Received,
+    /// None when it was cut off by the end of the run.
+    outcome: Option<std::result::Result<(), Failure>>,
+}
+
+/// The head of a response, as far as it is looked at after it has passed.
+#[derive(Default)]
+struct Head {
+    status: Option<u16>,
+    retry_after: Option<Duration>,
 }
 
 impl Client {
     /// A client of the engine at `base_url` (with or without `/v1`).
-    pub fn new(base_url: &str, api_key: Option<&str>, clock: Clock) -> Result<Self> {
+    pub fn new(
+        base_url: &str,
+        api_key: Option<&str>,
+        retries: Retries,
+        timeouts: Timeouts,
+        clock: Clock,
+    ) -> Result<Self> {
         let base = base_url.trim().trim_end_matches('/').trim_end_matches("/v1");
         let base = Url::parse(base).map_err(|error| {
             Error::config(format!(
@@ -71,14 +102,14 @@ impl Client {
             .redirect(reqwest::redirect::Policy::none())
             .retry(reqwest::retry::never())
             .tcp_nodelay(true)
-            .connect_timeout(CONNECT_TIMEOUT)
+            .connect_timeout(timeouts.connect)
             .pool_max_idle_per_host(usize::MAX)
             .pool_idle_timeout(POOL_IDLE_TIMEOUT)
             .user_agent(concat!("agentbench/", env!("CARGO_PKG_VERSION")))
             .default_headers(headers(api_key)?)
             .build()
             .map_err(|error| Error::Internal(format!("no HTTP client: {}", describe(&error))))?;
-        Ok(Self { http, base, clock })
+        Ok(Self { http, base, retries, timeouts, clock })
     }
 
     fn url(&self, api: Api) -> Url {
@@ -87,25 +118,99 @@ impl Client {
         url
     }
 
-    /// Sends a request and reads its answer to the end, or until `abort` is cancelled.
-    pub async fn send(&self, api: Api, body: Bytes, abort: &CancellationToken) -> Exchange {
+    /// Sends a request and reads its answer to the end, or until `abort` is cancelled; sends it again
+    /// after a failure for as long as that is allowed.
+    pub async fn send(
+        &self,
+        api: Api,
+        body: Bytes,
+        key: RequestKey,
+        abort: &CancellationToken,
+    ) -> Exchange {
         let mut exchange = Exchange::default();
+        loop {
+            let request = self.http.post(self.url(api)).body(body.clone());
+            let start_ns = self.clock.now_ns();
+            if exchange.attempts.is_empty() {
+                exchange.sent_ns = start_ns;
+            }
+            let end_ns = self.timeouts.end_ns(exchange.sent_ns);
+            let attempted = self.attempt(api, request, start_ns, end_ns, abort).await;
+            let retry_after = attempted.retry_after;
+            exchange.keep(attempted);
+            let Some(wait) = self.wait(&exchange, retry_after, key) else { return exchange };
+            let until_ns = exchange.end_ns + wait.as_nanos() as i64;
+            // What cannot be answered in time any more is not asked.
+            if end_ns.is_some_and(|end_ns| end_ns <= until_ns) {
+                return exchange;
+            }
+            let until = tokio::time::sleep_until(self.clock.instant_at(until_ns));
+            if abort.run_until_cancelled(until).await.is_none() {
+                exchange.cancelled = true;
+                exchange.failure = None;
+                exchange.end_ns = self.clock.now_ns();
+                return exchange;
+            }
+        }
+    }
+
+    fn wait(
+        &self,
+        exchange: &Exchange,
+        retry_after: Option<Duration>,
+        key: RequestKey,
+    ) -> Option<Duration> {
+        let had_output = exchange.received.first_output_ns.is_some();
+        let attempts = exchange.attempts.len() as u32;
+        self.retries.wait(exchange.failure.as_ref()?, had_output, attempts, retry_after, key)
+    }
+
+    async fn attempt(
+        &self,
+        api: Api,
+        request: RequestBuilder,
+        start_ns: i64,
+        end_ns: Option<i64>,
+        abort: &CancellationToken,
+    ) -> Attempted {
         let mut reader = ResponseReader::new(api);
-        let request = self.http.post(self.url(api)).body(body);
-        exchange.sent_ns = self.clock.now_ns();
+        let mut head = Head::default();
+        let mut silence = Silence::new(self.clock, self.timeouts, start_ns);
         let conversation = async {
-            let response = request.send().await.map_err(|error| failed_send(&error))?;
-            exchange.http_status = Some(response.status().as_u16());
-            self.read(api, response, &mut reader).await
+            let response = silence
+                .unless_too_long(request.send())
+                .await?
+                .map_err(|error| self.failed_send(&error))?;
+            head = self.head(&response);
+            self.read(api, response, &mut reader, &mut silence).await?;
+            Ok(())
         };
-        let outcome = abort.run_until_cancelled(conversation).await;
-        exchange.end_ns = self.clock.now_ns();
-        exchange.received = reader.finish();
-        exchange.cancelled = outcome.is_none();
-        let failure = outcome.and_then(Result::err);
-        exchange.failure =
-            failure.or_else(|| (!exchange.cancelled).then(|| incomplete(&exchange.received))?);
-        exchange
+        let in_time = async {
+            match end_ns {
+                Some(end_ns) => {
+                    tokio::time::timeout_at(self.clock.instant_at(end_ns), conversation)
+                        .await
+                        .unwrap_or_else(|_| Err(self.timeouts.out_of_time()))
+                }
+                None => conversation.await,
+            }
+        };
+        let outcome = abort.run_until_cancelled(in_time).await;
+        let end_ns = self.clock.now_ns();
+        let received = reader.finish();
+        let outcome = outcome.map(|outcome| outcome.and_then(|()| whole(&received)));
+        let Head { status, retry_after } = head;
+        Attempted { start_ns, end_ns, http_status: status, retry_after, received, outcome }
+    }
+
+    fn head(&self, response: &Response) -> Head {
+        let header = |name| response.headers().get(name).and_then(|value| value.to_str().ok());
+        let now = UNIX_EPOCH + Duration::from_nanos(self.clock.now_ns().unsigned_abs());
+        Head {
+            status: Some(response.status().as_u16()),
+            retry_after: header(RETRY_AFTER)
+                .and_then(|value| retry_after(value, header(DATE), now)),
+        }
     }
 
     /// Whether the engine tells the running count of output tokens in each chunk when it is asked to:
@@ -125,7 +230,8 @@ impl Client {
             Api::Completions => body["prompt"] = "Hi".into(),
         }
         let never = CancellationToken::new();
-        let exchange = self.send(api, body.to_string().into(), &never).await;
+        let key = RequestKey::default();
+        let exchange = self.send(api, body.to_string().into(), key, &never).await;
         exchange.failure.is_none() && !exchange.received.chunk_tokens.is_empty()
     }
 
@@ -134,21 +240,61 @@ impl Client {
         api: Api,
         mut response: Response,
         reader: &mut ResponseReader,
-    ) -> Result<(), String> {
+        silence: &mut Silence,
+    ) -> std::result::Result<(), Failure> {
         if !response.status().is_success() {
-            return Err(refusal(api, response).await);
+            return Err(refusal(api, response, silence).await);
         }
         let content_type = response.headers().get(CONTENT_TYPE).and_then(|it| it.to_str().ok());
         if let Some(other) = content_type.filter(|it| !it.starts_with("text/event-stream")) {
-            return Err(format!("no stream: the answer is {}", clip(other)));
+            let text = format!("no stream: the answer is {}", clip(other));
+            return Err(Failure::new(Cause::NoStream, text));
         }
         loop {
-            match response.chunk().await {
-                Ok(Some(bytes)) => reader.take(&bytes, self.clock.now_ns()),
+            match silence.unless_too_long(response.chunk()).await? {
+                Ok(Some(bytes)) => {
+                    let now_ns = self.clock.now_ns();
+                    silence.broken_at(now_ns);
+                    reader.take(&bytes, now_ns);
+                }
                 Ok(None) => return Ok(()),
-                Err(error) => return Err(format!("broken stream: {}", describe(&error))),
+                Err(error) => {
+                    let text = format!("broken stream: {}", describe(&error));
+                    return Err(Failure::new(Cause::Broken, text));
+                }
             }
         }
+    }
+
+    fn failed_send(&self, error: &reqwest::Error) -> Failure {
+        match (error.is_connect(), error.is_timeout()) {
+            (true, true) => self.timeouts.no_connection(),
+            (true, false) => Failure::new(Cause::Connect, format!("connect: {}", describe(error))),
+            (false, _) => Failure::new(Cause::NoAnswer, format!("no answer: {}", describe(error))),
+        }
+    }
+}
+
+impl Exchange {
+    /// A request that could not even be made.
+    pub(super) fn unsent(now_ns: i64, why: &str) -> Self {
+        let failure = Failure::new(Cause::Body, format!("request body: {why}"));
+        Self { sent_ns: now_ns, end_ns: now_ns, failure: Some(failure), ..Self::default() }
+    }
+
+    fn keep(&mut self, attempted: Attempted) {
+        let failure = attempted.outcome.clone().and_then(std::result::Result::err);
+        self.attempts.push(Attempt {
+            start_ms: elapsed_ms(self.sent_ns, attempted.start_ns),
+            end_ms: elapsed_ms(self.sent_ns, attempted.end_ns),
+            http_status: attempted.http_status,
+            error: failure.as_ref().map(|failure| failure.text.clone()),
+        });
+        self.end_ns = attempted.end_ns;
+        self.http_status = attempted.http_status;
+        self.received = attempted.received;
+        self.cancelled = attempted.outcome.is_none();
+        self.failure = failure;
     }
 }
 
@@ -174,31 +320,30 @@ fn headers(api_key: Option<&str>) -> Result<HeaderMap> {
 }
 
 /// What is wrong with a stream that was read to its end without a failure of the connection.
-fn incomplete(received: &Received) -> Option<String> {
+fn whole(received: &Received) -> std::result::Result<(), Failure> {
     if let Some(error) = &received.reply.error {
-        return Some(format!("error event: {}", clip(error)));
+        let text = format!("error event: {}", clip(error));
+        return Err(Failure::new(Cause::ErrorEvent, text));
     }
-    (!received.reply.complete)
-        .then(|| "unfinished stream: it ended without its end mark".to_owned())
+    if !received.reply.complete {
+        let text = "unfinished stream: it ended without its end mark";
+        return Err(Failure::new(Cause::Broken, text));
+    }
+    Ok(())
 }
 
-/// The text of an answer that is no success.
-async fn refusal(api: Api, mut response: Response) -> String {
+/// An answer that is no success, with the text that it gives.
+async fn refusal(api: Api, mut response: Response, silence: &mut Silence) -> Failure {
     let status = response.status().as_u16();
     let mut body = Vec::new();
-    while let Ok(Some(bytes)) = response.chunk().await {
+    while let Ok(Ok(Some(bytes))) = silence.unless_too_long(response.chunk()).await {
         body.extend_from_slice(&bytes);
         if body.len() >= ERROR_BODY_LIMIT_BYTES {
             break;
         }
     }
     let message = parse_reply(api, &body).error.unwrap_or_default();
-    format!("http {status}: {}", clip(&message))
-}
-
-fn failed_send(error: &reqwest::Error) -> String {
-    let kind = if error.is_connect() { "connect" } else { "no answer" };
-    format!("{kind}: {}", describe(error))
+    Failure::new(Cause::Status(status), format!("http {status}: {}", clip(&message)))
 }
 
 /// The deepest cause, which is what says something; the URL, which may hold credentials, stays out.

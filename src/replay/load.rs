@@ -5,13 +5,14 @@
 //! begin at their arrivals, is `open_loop`'s affair, how one session is worked through `trajectory`'s.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use super::attempts::too_many_failed;
 use super::arrivals::{OpenLoop, SessionOrder};
 use super::client::Client;
 use super::content::Contents;
@@ -25,6 +26,7 @@ use super::trajectory::{Start, Trajectory};
 use super::window::PhaseTracker;
 use crate::clock::Clock;
 use crate::error::{Error, Result};
+use crate::trace::record::RequestStatus;
 
 /// Pause of an agent whose trajectory failed before anything was answered: an engine that is gone is
 /// not asked again thousands of times a second.
@@ -43,6 +45,7 @@ pub(super) struct Load {
     pub(super) progress: Arc<Progress>,
     pub(super) phases: Arc<Mutex<PhaseTracker>>,
     pub(super) on_error: OnError,
+    pub(super) max_error_rate_pct: Option<f64>,
     pub(super) pacing: Pacing,
     /// Chooses the session of each trajectory.
     pub(super) order: Mutex<SessionOrder>,
@@ -56,6 +59,8 @@ pub(super) struct Load {
     pub(super) halt: CancellationToken,
     /// What is on its way is cut off.
     pub(super) abort: CancellationToken,
+    /// Why the run ended itself.
+    pub(super) ended_early: OnceLock<EndedBy>,
     /// Bodies that are built at once.
     pub(super) builders: Semaphore,
     pub(super) next_trajectory: AtomicU64,
@@ -112,9 +117,9 @@ impl Load {
         };
         let ended_by = tokio::select! {
             // Told to stop, the agents may end in the same moment.
-            result = &mut working => return result.map(|()| {
-                if self.abort.is_cancelled() { EndedBy::Shutdown } else { EndedBy::Trajectories }
-            }),
+            result = &mut working => {
+                return result.map(|()| self.cut_off_by().unwrap_or(EndedBy::Trajectories));
+            }
             () = self.abort.cancelled() => EndedBy::Shutdown,
             () = time_is_up => EndedBy::Duration,
             () = self.enough.cancelled() => EndedBy::Enough,
@@ -123,7 +128,32 @@ impl Load {
         self.halt.cancel();
         working.await?;
         // Told to stop while the last answers came in after the time was up.
-        Ok(if self.abort.is_cancelled() { EndedBy::Shutdown } else { ended_by })
+        Ok(self.cut_off_by().unwrap_or(ended_by))
+    }
+
+    /// Why what was on its way was cut off; none while it was not.
+    fn cut_off_by(&self) -> Option<EndedBy> {
+        let cut = self.abort.is_cancelled();
+        cut.then(|| self.ended_early.get().copied().unwrap_or(EndedBy::Shutdown))
+    }
+
+    /// A request has ended: whether the run goes on. Cuts off what is on its way when it does not.
+    pub(super) fn judge_failures(&self, status: RequestStatus) {
+        if status != RequestStatus::Failed {
+            return;
+        }
+        let (ok, failed) = self.progress.ended();
+        let why = if self.on_error == OnError::Abort {
+            EndedBy::FailedRequest
+        } else if self.max_error_rate_pct.is_some_and(|pct| too_many_failed(ok, failed, pct)) {
+            EndedBy::ErrorRate
+        } else {
+            return;
+        };
+        if !self.abort.is_cancelled() && self.ended_early.set(why).is_ok() {
+            tracing::warn!(ok, failed, ?why, "the run ends early");
+            self.abort.cancel();
+        }
     }
 
     /// One agent: a trajectory after another, until there is none.

@@ -5,6 +5,7 @@
 //! with what bytes, `client` sends and stamps, `summary` says what the rows come to. Run directories
 //! and polls of the engine are the recording's affair.
 
+pub mod attempts;
 pub mod arrivals;
 pub mod capacity;
 pub mod capacity_summary;
@@ -29,6 +30,7 @@ pub mod salts;
 pub mod samples;
 pub mod settings;
 pub mod shared_prefix;
+mod silence;
 pub mod slo;
 mod start;
 pub mod statistics;
@@ -40,6 +42,7 @@ mod trajectory;
 pub mod waits;
 pub mod window;
 
+pub use attempts::{Retries, Timeouts};
 pub use arrivals::{Arrivals, OpenLoop, PacingWords};
 pub use progress::ReplayProgress;
 pub use salts::CacheSharing;

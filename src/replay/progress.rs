@@ -120,6 +120,11 @@ impl Progress {
         }
     }
 
+    /// Requests that were answered whole and that failed, so far.
+    pub(super) fn ended(&self) -> (u64, u64) {
+        (self.ok.load(Ordering::Relaxed), self.failed.load(Ordering::Relaxed))
+    }
+
     pub(super) fn trajectory_ended(&self) {
         self.trajectories_done.fetch_add(1, Ordering::Relaxed);
     }

@@ -46,6 +46,7 @@ impl Samples {
         match row {
             Row::Requests(row) if judged(row) => {
                 let mut row = (**row).clone();
+                row.attempt_log = Vec::new();
                 if !self.keep_gaps {
                     row.chunk_gap_ms = Vec::new();
                     row.chunk_tokens = Vec::new();

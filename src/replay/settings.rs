@@ -38,6 +38,8 @@ pub enum OnError {
     StopTrajectory,
     /// It goes on with its next request.
     Continue,
+    /// The whole run ends: what is on its way becomes cancelled rows.
+    Abort,
 }
 
 /// What the requests say.
@@ -167,6 +169,25 @@ pub enum EndedBy {
     Enough,
     /// It was told to stop.
     Shutdown,
+    /// A request failed, and that was to end it.
+    FailedRequest,
+    /// More requests failed than were allowed.
+    ErrorRate,
+}
+
+impl EndedBy {
+    /// What a reader must know of a run that its own failures ended.
+    pub fn note(self, max_error_rate_pct: Option<f64>) -> Option<String> {
+        let why = match self {
+            Self::FailedRequest => "a request failed, and that was to end the run".to_owned(),
+            Self::ErrorRate => format!(
+                "more than {} % of the requests failed",
+                max_error_rate_pct.unwrap_or_default()
+            ),
+            Self::Trajectories | Self::Duration | Self::Enough | Self::Shutdown => return None,
+        };
+        Some(format!("ended early: {why}; what was on its way was cut off"))
+    }
 }
 
 /// Where the requests recorded in one API were sent.
@@ -240,8 +261,24 @@ pub struct ReplaySettings {
     pub trajectories: Option<u64>,
     /// Closed loop: time over which the agents are started.
     pub ramp_s: f64,
-    /// What a failed request does to its trajectory.
+    /// What a failed request does to its trajectory, or to the run.
     pub on_error: OnError,
+    /// Share of failed requests among those that have ended above which the run ends, once enough have.
+    pub max_error_rate_pct: Option<f64>,
+    /// Attempts at a request beside the first.
+    pub max_retries: u32,
+    /// The wait before the second attempt, doubled for each further one; half of it or more is waited.
+    pub retry_backoff_s: f64,
+    /// The longest wait before another attempt, also where the engine asks for a longer one.
+    pub retry_backoff_max_s: f64,
+    /// Time until there is a connection.
+    pub connect_timeout_s: f64,
+    /// Time until the first byte of a response's body; none is as long as it takes.
+    pub first_byte_timeout_s: Option<f64>,
+    /// Time between two pieces of a response.
+    pub idle_timeout_s: Option<f64>,
+    /// Time from the first attempt's start to the end of a request.
+    pub request_timeout_s: Option<f64>,
     /// Turns that are not the agent's work were sent too.
     pub include_utility: bool,
     /// What the requests say.

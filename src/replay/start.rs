@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
@@ -11,6 +11,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::arrivals::{Arrivals, OpenLoop, SessionOrder};
+use super::attempts::{Retries, Timeouts};
 use super::client::Client;
 use super::content::{Contents, Synthetic, has_history};
 use super::load::{Load, Pacing};
@@ -64,8 +65,15 @@ pub struct ReplayConfig {
     pub trajectories: Option<u64>,
     /// Closed loop: time over which the agents are started; none: 50 ms an agent, 10 s at most.
     pub ramp: Option<Duration>,
-    /// What a failed request does to its trajectory.
+    /// What a failed request does to its trajectory, or to the run.
     pub on_error: OnError,
+    /// Ends the run when more of the requests that have ended failed, in percent; see
+    /// [`attempts::too_many_failed`](super::attempts::too_many_failed).
+    pub max_error_rate_pct: Option<f64>,
+    /// Which requests are sent again.
+    pub retries: Retries,
+    /// How long a request may take.
+    pub timeouts: Timeouts,
     /// Sends turns that are not the agent's work (titles, quota checks) too, beside the others.
     pub include_utility: bool,
     /// The API that requests are sent to.
@@ -105,7 +113,13 @@ impl ReplayConfig {
         if self.duration.is_some_and(|duration| duration.is_zero()) {
             return Err(Error::config("a duration of 0 sends nothing; ask for a longer one"));
         }
-        Ok(())
+        if let Some(pct) = self.max_error_rate_pct
+            && !(0.0..=100.0).contains(&pct)
+        {
+            return Err(Error::config(format!("max_error_rate_pct: {pct} is not from 0 to 100")));
+        }
+        self.retries.check()?;
+        self.timeouts.check()
     }
 }
 
@@ -275,6 +289,7 @@ impl PreparedReplay {
             progress: Arc::clone(&progress),
             phases: Arc::clone(&phases),
             on_error: config.on_error,
+            max_error_rate_pct: config.max_error_rate_pct,
             pacing,
             order,
             duration: settings.duration_s.map(Duration::from_secs_f64),
@@ -282,7 +297,8 @@ impl PreparedReplay {
             level,
             enough: enough.clone(),
             halt: CancellationToken::new(),
-            abort: shutdown.token().clone(),
+            abort: shutdown.token().child_token(),
+            ended_early: OnceLock::new(),
             builders: Semaphore::new(workers.max(1)),
             next_trajectory: AtomicU64::new(0),
         });
@@ -368,6 +384,7 @@ impl ReplayHandle {
         let window = self.phases.lock().unwrap_or_else(PoisonError::into_inner);
         let (phase, window) = (window.phase(), window.window());
         let mut settings = ReplaySettings { ended_by: ended?, window, ..self.settings };
+        settings.notes.extend(settings.ended_by.note(settings.max_error_rate_pct));
         if let Some(counts) = &self.open_loop {
             settings.agents = counts.peak_active.load(Ordering::Relaxed);
             settings.not_admitted = Some(counts.not_admitted.load(Ordering::Relaxed));
@@ -504,7 +521,8 @@ impl Engine {
             ContentMode::Synthetic => Some(id_range(&control, &model).await?),
             ContentMode::Recorded | ContentMode::Live => None,
         };
-        let client = Client::new(&config.url, config.api_key.as_deref(), clock)?;
+        let key = config.api_key.as_deref();
+        let client = Client::new(&config.url, key, config.retries, config.timeouts, clock)?;
         let mut continuous_usage = Vec::new();
         for api in routes.iter().map(|route| route.sent).collect::<BTreeSet<Api>>() {
             if client.takes_continuous_usage(api, &model).await {
@@ -632,6 +650,14 @@ fn settings(
         trajectories,
         ramp_s: ramp.as_secs_f64(),
         on_error: config.on_error,
+        max_error_rate_pct: config.max_error_rate_pct,
+        max_retries: config.retries.max,
+        retry_backoff_s: config.retries.backoff.as_secs_f64(),
+        retry_backoff_max_s: config.retries.backoff_max.as_secs_f64(),
+        connect_timeout_s: config.timeouts.connect.as_secs_f64(),
+        first_byte_timeout_s: config.timeouts.first_byte.map(|time| time.as_secs_f64()),
+        idle_timeout_s: config.timeouts.idle.map(|time| time.as_secs_f64()),
+        request_timeout_s: config.timeouts.request.map(|time| time.as_secs_f64()),
         include_utility: config.include_utility,
         content: config.content,
         tool_time: config.tool_time,

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::attempts::above_error_rate;
 use super::capacity_summary::{CapacityFigures, CapacitySettings, capacity_figures};
 use super::engine_figures::{EngineFigures, Span, engine_figures};
 use super::live_figures::{LiveFigures, live_figures};
@@ -17,7 +18,7 @@ use super::open_loop_figures::{OpenLoopFigures, open_loop_figures};
 use super::power_figures::{PowerFigures, power_figures};
 use super::prefix_hits::{PrefixHits, prefix_hits};
 use super::salts::CacheSharing;
-use super::settings::{ContentMode, LengthForcing, ReplaySettings};
+use super::settings::{ContentMode, EndedBy, LengthForcing, ReplaySettings};
 use super::statistics::Statistic;
 use crate::clock::unix_seconds;
 use crate::error::Result;
@@ -141,6 +142,8 @@ pub struct Summary {
     pub output_length: LengthCounts,
     /// Errors, most frequent first.
     pub errors: Vec<ErrorCount>,
+    /// Why the run failed the condition set on its requests, in words; null where it did not.
+    pub failed_because: Option<String>,
     /// Steady state: requests sent in it, whenever they ended.
     pub steady: PartFigures,
     /// All requests, from the first one's start to the last one's end.
@@ -214,7 +217,10 @@ fn summarize_search(
         requests.retain(|request| request.level == Some(row.level));
         trajectories.retain(|trajectory| trajectory.level == Some(row.level));
     }
+    let ended_early = settings.ended_by.note(settings.max_error_rate_pct);
     let mut summary = summarize(&requests, &trajectories, engine_samples, &settings);
+    // A search is held to its service level; levels may fail.
+    summary.failed_because = ended_early;
     summary.labels.load = format!("service level {}", capacity.settings.slo.join(" and "));
     summary.notes.splice(0..0, search_notes(&capacity, settings.cache_sharing));
     summary.capacity = Some(capacity);
@@ -272,6 +278,7 @@ pub fn summarize(
         phases: phases(requests),
         output_length: length_counts(requests),
         errors: errors(requests),
+        failed_because: failed_because(&status_counts(&all), settings),
         steady: part_figures(&steady, settings.window.steady_s()),
         whole: part_figures(&all, span_ms.map(|(start_ms, end_ms)| (end_ms - start_ms) / 1e3)),
         prefix_hits: prefix_hits(requests, engine.as_ref()),
@@ -281,7 +288,7 @@ pub fn summarize(
         settings: settings.clone(),
         capacity: None,
     };
-    add_notes(&mut summary);
+    add_notes(&mut summary, requests);
     summary
 }
 
@@ -321,6 +328,23 @@ fn status_counts(rows: &[&RequestRow]) -> StatusCounts {
         ok: count(RequestStatus::Ok),
         failed: count(RequestStatus::Failed),
         cancelled: count(RequestStatus::Cancelled),
+    }
+}
+
+/// Any failed request is one too many, unless a share of them was allowed.
+fn failed_because(requests: &StatusCounts, settings: &ReplaySettings) -> Option<String> {
+    let StatusCounts { ok, failed, .. } = *requests;
+    let ended = ok + failed;
+    match (settings.ended_by, settings.max_error_rate_pct) {
+        (EndedBy::FailedRequest, _) => {
+            Some(format!("the run ended early at its first failed request ({ended} had ended)"))
+        }
+        (EndedBy::ErrorRate, Some(pct)) => Some(format!(
+            "the run ended early: {failed} of {ended} requests failed, more than {pct} %"
+        )),
+        (_, Some(pct)) => above_error_rate(ok, failed, pct)
+            .then(|| format!("{failed} of {ended} requests failed, more than {pct} %")),
+        (_, None) => (failed > 0).then(|| format!("{failed} requests failed")),
     }
 }
 
@@ -457,7 +481,7 @@ fn synthetic_note(summary: &Summary) -> Option<String> {
     })
 }
 
-fn add_notes(summary: &mut Summary) {
+fn add_notes(summary: &mut Summary, requests: &[RequestRow]) {
     let mut notes = Vec::new();
     if summary.labels.simulated {
         notes.push("the engine is simulated: no figure says anything about any hardware".into());
@@ -465,6 +489,7 @@ fn add_notes(summary: &mut Summary) {
     if summary.labels.synthetic_trace {
         notes.push("the recording is synthetic: made up after published statistics".into());
     }
+    notes.extend(retries_note(requests));
     let off_length = summary.output_length.short + summary.output_length.long;
     if off_length > 0 {
         let forcing = summary.labels.output_length.as_str();
@@ -502,6 +527,18 @@ fn add_notes(summary: &mut Summary) {
         }
     }
     summary.notes.extend(notes);
+}
+
+/// What a reader of latencies must know of requests that were sent more than once.
+fn retries_note(requests: &[RequestRow]) -> Option<String> {
+    let again = requests.iter().filter(|row| row.attempts > 1);
+    let (n, attempts) = again.fold((0_u32, 0_u32), |(n, sum), row| (n + 1, sum + row.attempts));
+    (n > 0).then(|| {
+        format!(
+            "{n} requests were sent more than once ({attempts} attempts): their latencies count \
+             from the first one, waits included"
+        )
+    })
 }
 
 #[cfg(test)]

@@ -103,7 +103,7 @@ fn every_numeric_column_of_a_request_is_a_field() {
     whole.planned_cached_tokens = Some(600);
     whole.target_output_tokens = Some(9);
     let fields = summarize(&[whole.clone()], &[], &[], &settings()).steady.fields;
-    let identity = ["agent_id", "invocation", "turn", "http_status", "level"];
+    let identity = ["agent_id", "invocation", "turn", "attempt_log", "http_status", "level"];
     let columns = serde_json::to_value(&whole).unwrap();
     for (name, value) in columns.as_object().unwrap() {
         let numeric = value.is_number() || value.is_array();

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use tokio::sync::SetOnce;
 use tokio_util::sync::CancellationToken;
 
+use super::attempts::RequestKey;
 use super::client::Exchange;
 use super::content::{Content, Conversation};
 use super::load::{Agent, Load};
@@ -42,6 +43,7 @@ pub(super) struct Trajectory<'run> {
     agent: &'run Agent,
     session: &'run SessionPlan,
     session_index: usize,
+    /// Its number in the run.
     index: u64,
     id: String,
     invocation: u32,
@@ -120,10 +122,10 @@ impl<'run> Trajectory<'run> {
                 return;
             }
             let (row, ended_ns) =
-                self.perform(thread, request, due_ns, content, &mut conversation).await;
+                self.perform(thread, at, due_ns, content, &mut conversation).await;
             let failed = row.status != RequestStatus::Ok;
             self.load.rows.send(row).await;
-            if failed && self.load.on_error == OnError::StopTrajectory {
+            if failed && self.load.on_error != OnError::Continue {
                 self.halt.cancel();
             }
             // Each request is sent once, so the cell is empty.
@@ -161,12 +163,12 @@ impl<'run> Trajectory<'run> {
     async fn perform(
         &self,
         thread: &ThreadPlan,
-        request: &PlannedRequest,
+        at: usize,
         due_ns: i64,
         content: Result<Content, String>,
         conversation: &mut Conversation,
     ) -> (RequestRow, i64) {
-        let load = self.load;
+        let (load, request) = (self.load, &self.session.requests[at]);
         let phase = {
             let mut phases = load.phases();
             if !self.agent.started.swap(true, Ordering::Relaxed) {
@@ -181,12 +183,11 @@ impl<'run> Trajectory<'run> {
         self.totals.sent.fetch_add(1, Ordering::Relaxed);
         let live = content.as_ref().ok().and_then(|content| content.live);
         let mut exchange = match content {
-            Ok(content) => load.client.send(content.api, content.body, &load.abort).await,
-            Err(message) => {
-                let now_ns = load.clock.now_ns();
-                let failure = Some(format!("request body: {message}"));
-                Exchange { sent_ns: now_ns, end_ns: now_ns, failure, ..Exchange::default() }
+            Ok(content) => {
+                let key = RequestKey { trajectory: self.index, request: at as u64 };
+                load.client.send(content.api, content.body, key, &load.abort).await
             }
+            Err(message) => Exchange::unsent(load.clock.now_ns(), &message),
         };
         if !self.agent.warmed_up.swap(true, Ordering::Relaxed) {
             let in_ramp = self.agent.began_in_ramp.load(Ordering::Relaxed);
@@ -231,6 +232,7 @@ impl<'run> Trajectory<'run> {
         add(&self.totals.completion_tokens, row.completion_tokens.unwrap_or_default());
         add(&self.totals.tool_wait_us, (row.tool_wait_ms.unwrap_or_default() * 1e3) as u64);
         self.load.progress.request_ended(row);
+        self.load.judge_failures(row.status);
     }
 
     fn row(&self) -> TrajectoryRow {
@@ -293,9 +295,10 @@ fn row(request: &PlannedRequest, due_ns: i64, anchor_ns: i64, exchange: Exchange
         planned_prompt_tokens: request.planned_prompt_tokens,
         target_output_tokens: request.target_output_tokens,
         output_length: output_length(request.target_output_tokens, usage.completion_tokens),
-        attempts: 1,
+        attempts: exchange.attempts.len() as u32,
+        attempt_log: exchange.attempts,
         status,
-        error: exchange.failure,
+        error: exchange.failure.map(|failure| failure.text),
         http_status: exchange.http_status,
         stop_reason: received.reply.stop_reason,
         ..RequestRow::default()

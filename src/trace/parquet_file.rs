@@ -7,8 +7,10 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use arrow_array::{Array, ArrayRef, ListArray, RecordBatch, RecordBatchReader, new_null_array};
-use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
+use arrow_array::{
+    Array, ArrayRef, ListArray, RecordBatch, RecordBatchReader, StructArray, new_null_array,
+};
+use arrow_schema::{ArrowError, DataType, Schema, SchemaRef};
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{
     ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder,
@@ -173,10 +175,18 @@ fn check_types(path: &Path, found: &Schema, wanted: &Schema) -> Result<()> {
     Ok(())
 }
 
-/// Equal but for the name and nullability of a list's items.
+/// Equal but for the names of lists' items and for what may be null.
 fn same_type(left: &DataType, right: &DataType) -> bool {
     match (left, right) {
-        (DataType::List(left), DataType::List(right)) => left.data_type() == right.data_type(),
+        (DataType::List(left), DataType::List(right)) => {
+            same_type(left.data_type(), right.data_type())
+        }
+        (DataType::Struct(left), DataType::Struct(right)) => {
+            left.len() == right.len()
+                && left.iter().zip(right).all(|(left, right)| {
+                    left.name() == right.name() && same_type(left.data_type(), right.data_type())
+                })
+        }
         _ => left == right,
     }
 }
@@ -194,7 +204,7 @@ impl ParquetBatches {
             .fields()
             .iter()
             .map(|field| match batch.column_by_name(field.name()) {
-                Some(column) => fit_column(column, field),
+                Some(column) => fit_column(column, field.data_type()),
                 None => Ok(new_null_array(field.data_type(), batch.num_rows())),
             })
             .collect::<Result<Vec<ArrayRef>, ArrowError>>()?;
@@ -203,11 +213,26 @@ impl ParquetBatches {
     }
 }
 
-fn fit_column(column: &ArrayRef, field: &Field) -> Result<ArrayRef, ArrowError> {
-    match (field.data_type(), column.as_any().downcast_ref::<ListArray>()) {
-        (DataType::List(item), Some(list)) if column.data_type() != field.data_type() => {
+/// A column of the same type with the wanted names of lists' items.
+fn fit_column(column: &ArrayRef, wanted: &DataType) -> Result<ArrayRef, ArrowError> {
+    if column.data_type() == wanted {
+        return Ok(Arc::clone(column));
+    }
+    let any = column.as_any();
+    match (wanted, any.downcast_ref::<ListArray>(), any.downcast_ref::<StructArray>()) {
+        (DataType::List(item), Some(list), _) => {
             let (_, offsets, values, nulls) = list.clone().into_parts();
+            let values = fit_column(&values, item.data_type())?;
             Ok(Arc::new(ListArray::try_new(Arc::clone(item), offsets, values, nulls)?))
+        }
+        (DataType::Struct(fields), _, Some(array)) => {
+            let (_, columns, nulls) = array.clone().into_parts();
+            let columns = columns
+                .iter()
+                .zip(fields)
+                .map(|(column, field)| fit_column(column, field.data_type()))
+                .collect::<Result<_, _>>()?;
+            Ok(Arc::new(StructArray::try_new(fields.clone(), columns, nulls)?))
         }
         _ => Ok(Arc::clone(column)),
     }

@@ -472,6 +472,20 @@ pub enum Phase {
     Tail,
 }
 
+/// One attempt at a request.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
+#[serde(default)]
+pub struct Attempt {
+    /// Its start, from `sent_at_ms`.
+    pub start_ms: f64,
+    /// Its end, from `sent_at_ms`.
+    pub end_ms: f64,
+    /// Status of its response; null when none came.
+    pub http_status: Option<u16>,
+    /// What went wrong, in words; null in the one that was answered whole or cut off.
+    pub error: Option<String>,
+}
+
 /// One request sent by a replay. All `*_ms` times are on the run clock or from the first attempt's
 /// start, as each field says.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
@@ -528,8 +542,11 @@ pub struct RequestRow {
     pub target_output_tokens: Option<u64>,
     /// Whether that many came.
     pub output_length: OutputLength,
-    /// Attempts made.
+    /// Attempts made; 0 where the request could not even be made.
     pub attempts: u32,
+    /// Every attempt, in order: the first starts at 0, the last ends at `e2e_ms` unless the run ended
+    /// during the wait for another.
+    pub attempt_log: Vec<Attempt>,
     /// How it ended.
     pub status: RequestStatus,
     /// What went wrong, in words.

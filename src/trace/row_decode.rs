@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use arrow_array::types::{Float64Type, Int64Type, UInt16Type, UInt32Type, UInt64Type};
 use arrow_array::{
-    Array, ArrayRef, BooleanArray, ListArray, PrimitiveArray, RecordBatch, StringArray,
+    Array, ArrayRef, BooleanArray, ListArray, PrimitiveArray, RecordBatch, StringArray, StructArray,
 };
-use arrow_schema::SchemaRef;
+use arrow_schema::{Fields, SchemaRef};
 use serde::de::value::{
     Error as ValueError, MapAccessDeserializer, SeqDeserializer, StrDeserializer,
 };
@@ -28,6 +28,7 @@ enum Column {
     U32(PrimitiveArray<UInt32Type>),
     U64(PrimitiveArray<UInt64Type>),
     List(ListArray, Box<Column>),
+    Struct(StructArray, Vec<Column>),
 }
 
 impl Column {
@@ -48,6 +49,11 @@ impl Column {
                 let items = Self::new(list.values())?;
                 Some(Self::List(list, Box::new(items)))
             })
+            .or_else(|| {
+                let array: StructArray = cast(array)?;
+                let columns = array.columns().iter().map(Self::new).collect::<Option<_>>()?;
+                Some(Self::Struct(array, columns))
+            })
     }
 
     fn is_null(&self, index: usize) -> bool {
@@ -60,6 +66,7 @@ impl Column {
             Self::U32(array) => array.is_null(index),
             Self::U64(array) => array.is_null(index),
             Self::List(array, _) => array.is_null(index),
+            Self::Struct(array, _) => array.is_null(index),
         }
     }
 }
@@ -95,13 +102,16 @@ impl RowDecoder {
 
     /// One row.
     pub(super) fn row<T: DeserializeOwned>(&self, index: usize) -> Result<T, String> {
-        let cells = Cells { decoder: self, row: index, column: 0 };
+        let (fields, columns) = (self.schema.fields(), self.columns.as_slice());
+        let cells = Cells { fields, columns, row: index, column: 0 };
         T::deserialize(MapAccessDeserializer::new(cells)).map_err(|error| error.to_string())
     }
 }
 
+/// The cells of one row, or of one struct in a cell.
 struct Cells<'a> {
-    decoder: &'a RowDecoder,
+    fields: &'a Fields,
+    columns: &'a [Column],
     row: usize,
     column: usize,
 }
@@ -113,7 +123,7 @@ impl<'de> MapAccess<'de> for Cells<'_> {
         &mut self,
         seed: K,
     ) -> Result<Option<K::Value>, ValueError> {
-        let columns = &self.decoder.columns;
+        let columns = self.columns;
         while self.column < columns.len() && columns[self.column].is_null(self.row) {
             self.column += 1;
         }
@@ -121,7 +131,7 @@ impl<'de> MapAccess<'de> for Cells<'_> {
             return Ok(None);
         }
         let name: StrDeserializer<'_, ValueError> =
-            self.decoder.schema.field(self.column).name().as_str().into_deserializer();
+            self.fields[self.column].name().as_str().into_deserializer();
         seed.deserialize(name).map(Some)
     }
 
@@ -129,7 +139,7 @@ impl<'de> MapAccess<'de> for Cells<'_> {
         &mut self,
         seed: V,
     ) -> Result<V::Value, ValueError> {
-        let column = &self.decoder.columns[self.column];
+        let column = &self.columns[self.column];
         self.column += 1;
         seed.deserialize(Cell { column, index: self.row })
     }
@@ -170,6 +180,12 @@ impl<'de> Deserializer<'de> for Cell<'_> {
                 let cells = (from..to).map(|index| Cell { column: items, index });
                 visitor.visit_seq(SeqDeserializer::new(cells))
             }
+            Column::Struct(array, columns) => visitor.visit_map(Cells {
+                fields: array.fields(),
+                columns,
+                row: self.index,
+                column: 0,
+            }),
         }
     }
 

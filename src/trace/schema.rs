@@ -28,6 +28,16 @@ enum Kind {
     I64List,
     U32List,
     F64List,
+    /// `record::Attempt`.
+    AttemptList,
+}
+
+/// The fields of `record::Attempt`.
+const ATTEMPT: Columns =
+    &[("start_ms", F64), ("end_ms", F64), ("http_status", U16), ("error", Label)];
+
+fn fields(columns: Columns) -> Vec<Field> {
+    columns.iter().map(|(name, kind)| Field::new(*name, kind.data_type(), true)).collect()
 }
 
 impl Kind {
@@ -44,11 +54,14 @@ impl Kind {
             Self::I64List => list(DataType::Int64),
             Self::U32List => list(DataType::UInt32),
             Self::F64List => list(DataType::Float64),
+            Self::AttemptList => list(DataType::Struct(fields(ATTEMPT).into())),
         }
     }
 }
 
-use Kind::{Bool, F64, F64List, I64List, Label, LabelList, Text, U16, U32, U32List, U64};
+use Kind::{
+    AttemptList, Bool, F64, F64List, I64List, Label, LabelList, Text, U16, U32, U32List, U64,
+};
 
 type Columns = &'static [(&'static str, Kind)];
 
@@ -210,6 +223,7 @@ const REQUESTS: Columns = &[
     ("target_output_tokens", U64),
     ("output_length", Label),
     ("attempts", U32),
+    ("attempt_log", AttemptList),
     ("status", Label),
     ("error", Label),
     ("http_status", U16),
@@ -278,11 +292,7 @@ fn columns(table: Table) -> Columns {
 
 /// The full schema of a table.
 pub fn schema(table: Table) -> SchemaRef {
-    let fields: Vec<Field> = columns(table)
-        .iter()
-        .map(|(name, kind)| Field::new(*name, kind.data_type(), true))
-        .collect();
-    Arc::new(Schema::new(fields))
+    Arc::new(Schema::new(fields(columns(table))))
 }
 
 /// The schema of some of a table's columns, in the table's order; names that it lacks are left out.

@@ -8,6 +8,7 @@ import signal
 import string
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -23,7 +24,7 @@ from agentbench._cli.console import results
 from agentbench._cli.parameters import DURATION
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    import subprocess
 
     from tests.python.conftest import Captured
 
@@ -118,7 +119,7 @@ def test_replay_exits_with_1_when_a_request_failed(captured: Captured, empty: Pa
     port = free_port()
     with started("engine", "--port", str(port), "--speed", "instant", "--max-model-len", "120") as engine:
         wait_up(f"http://127.0.0.1:{port}/health", engine)
-        arguments = ["--url", f"http://127.0.0.1:{port}", "--agents", "2", "--continue-on-error", "--out", "out"]
+        arguments = ["--url", f"http://127.0.0.1:{port}", "--agents", "2", "--on-error", "continue", "--out", "out"]
         result = agentbench("replay", captured.path, *arguments, cwd=empty)
     assert result.returncode == 1, result.stdout + result.stderr
     assert "3 requests failed" in result.stderr
@@ -126,6 +127,70 @@ def test_replay_exits_with_1_when_a_request_failed(captured: Captured, empty: Pa
     requests = package.Run.open(empty / "out").requests().to_polars()
     assert sorted(requests["status"]) == ["failed", "failed", "failed", "ok", "ok"]
     assert set(requests.filter(status="failed")["http_status"]) == {400}
+
+
+def refusing(captured: Captured, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """A replay of five requests on an engine whose context is too short for three of them."""
+    port = free_port()
+    with started("engine", "--port", str(port), "--speed", "instant", "--max-model-len", "120") as engine:
+        wait_up(f"http://127.0.0.1:{port}/health", engine)
+        verb, *options = arguments
+        url = f"http://127.0.0.1:{port}"
+        return agentbench(verb, captured.path, "--url", url, "--out", "out", *options, cwd=Path.cwd())
+
+
+@pytest.mark.parametrize(
+    ("options", "exit_code", "said"),
+    [
+        (["--on-error", "continue", "--max-error-rate", "60"], 0, ""),
+        (["--on-error", "continue", "--max-error-rate", "59"], 1, "3 of 5 requests failed, more than 59 %"),
+        (["--on-error", "abort"], 1, "the run ended early at its first failed request"),
+        (["--on-error", "continue", "--max-error-rate", "10", "--trajectories", "60"], 1, "the run ended early: "),
+    ],
+)
+def test_replay_is_held_to_its_own_condition(
+    options: list[str], exit_code: int, said: str, captured: Captured, empty: Path
+) -> None:
+    result = refusing(captured, "replay", "--agents", "1", *options)
+    assert result.returncode == exit_code, result.stdout + result.stderr
+    assert said in result.stderr
+    summary = package.Run.open(empty / "out").summary()
+    assert summary is not None
+    assert summary["requests"]["failed"] > 0
+    early = summary["settings"]["ended_by"] in {"failed_request", "error_rate"}
+    assert early == ("early" in said)
+    assert any(note.startswith("ended early") for note in summary["notes"]) == early
+    assert ("ended early" in result.stdout) == early
+
+
+def test_a_failed_request_ends_a_capacity_search_where_that_is_asked_for(captured: Captured, empty: Path) -> None:
+    result = refusing(captured, "capacity", "--slo", "e2e.p50<=100s", "--on-error", "abort")
+    assert result.returncode == 1, result.stdout + result.stderr
+    assert "ended early: a request failed" in result.stderr
+    run = package.Run.open(empty / "out")
+    summary = run.summary()
+    assert summary is not None
+    assert summary["settings"]["ended_by"] == "failed_request"
+    assert summary["capacity"]["max_agents"] is None
+    assert len(run.levels()) == 0
+    assert "failed" in set(run.requests().to_polars()["status"])
+
+
+def test_a_level_with_too_many_failures_fails(captured: Captured, empty: Path) -> None:
+    """Its service level, on the median, would hold."""
+    minimum = ["--min-requests-per-agent", "5", "--min-steady", "1s"]
+    options = ["--slo", "e2e.p1<=100s", "--on-error", "continue", "--max-error-rate", "10", *minimum]
+    result = refusing(captured, "capacity", *options)
+    assert result.returncode == 1, result.stdout + result.stderr
+    run = package.Run.open(empty / "out")
+    levels = run.levels().to_polars()
+    assert set(levels["verdict"]) == {"fail"}
+    reason = "ended early: more than 10 % of the requests failed; what was on its way was cut off"
+    assert set(levels["reason"]) == {reason}
+    summary = run.summary()
+    assert summary is not None
+    assert (summary["capacity"]["max_agents"], summary["capacity"]["saturated"]) == (0, True)
+    assert summary["capacity"]["binding_condition"] == reason
 
 
 def test_capture_with_a_command(engine: package.SimulatedEngine, empty: Path) -> None:
@@ -195,6 +260,59 @@ def test_an_interrupted_replay_writes_what_there_is(empty: Path, number: signal.
     run = package.Run.open(empty / "out")
     assert run.manifest["complete"] is True
     assert run.summary() is not None
+
+
+def rows_on_disk(table: str, out: Path) -> int:
+    """Whole rows in a journal."""
+    journal = out / f"{table}.journal.jsonl"
+    return journal.read_bytes().count(b"\n") if journal.exists() else 0
+
+
+def test_kill_9_leaves_a_replay_that_opens_with_its_rows(empty: Path) -> None:
+    with started("replay", "--speed", "laptop", "--agents", "2", "--out", "out", cwd=empty) as process:
+        while rows_on_disk("requests", empty / "out") < 4:
+            assert process.poll() is None, process.communicate()
+            time.sleep(0.05)
+        on_disk = rows_on_disk("requests", empty / "out")
+        process.kill()
+        process.communicate(timeout=30)
+    assert process.returncode == -signal.SIGKILL
+    run = package.Run.open(empty / "out")
+    assert (run.manifest["complete"], run.manifest["partial"]) == (False, True)
+    assert run.manifest["kind"] == "replay"
+    requests = run.requests().to_pandas()
+    assert len(requests) >= on_disk
+    assert set(requests["status"]) == {"ok"}
+    assert (requests["attempts"] == 1).all()
+    assert all(
+        log[0]["end_ms"] == e2e_ms for log, e2e_ms in zip(requests["attempt_log"], requests["e2e_ms"], strict=True)
+    )
+    assert len(run.engine_samples()) > 0
+    assert run.manifest["settings"]["replay"]["agents"] == 2
+
+
+def test_an_interrupted_capacity_search_writes_what_there_is(empty: Path) -> None:
+    arguments = ["--speed", "laptop", "--slo", "e2e.p50<=1000s", "--out", "out"]
+    with started("capacity", *arguments, cwd=empty) as process:
+        while rows_on_disk("requests", empty / "out") < 4:
+            assert process.poll() is None, process.communicate()
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert "Traceback" not in err
+    assert "interrupted; partial results are in out" in err
+    assert "the search was interrupted" in out
+    run = package.Run.open(empty / "out")
+    assert (run.manifest["complete"], run.manifest["kind"]) == (True, "capacity")
+    requests = run.requests().to_polars()
+    assert len(requests) >= 4
+    assert set(requests["level"]) == {0}
+    summary = run.summary()
+    assert summary is not None
+    assert summary["capacity"]["max_agents"] is None
+    assert summary["capacity"]["settings"]["interrupted"] is True
+    assert summary["settings"]["ended_by"] == "shutdown"
 
 
 def test_kill_9_loses_no_turn_that_ended_a_second_before(empty: Path) -> None:

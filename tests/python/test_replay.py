@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import http.server
 import json
-from typing import TYPE_CHECKING
+import threading
+from typing import TYPE_CHECKING, Any, ClassVar
 
+import pandas as pd
 import pytest
 
 import agentbench
@@ -235,3 +238,107 @@ def test_a_salt_lets_a_run_find_the_cache_of_another(
 
     first, own, same = cached("first", "one"), cached("own", None), cached("same", "one")
     assert first == own < same
+
+
+class Busy(http.server.BaseHTTPRequestHandler):
+    """An engine that refuses each body the first time, and answers it then."""
+
+    protocol_version = "HTTP/1.1"
+    seen: ClassVar[set[bytes]] = set()
+
+    def do_GET(self) -> None:  # the names are http.server's
+        answers: dict[str, Any] = {
+            "/health": {},
+            "/v1/models": {"data": [{"id": "scripted"}]},
+            "/openapi.json": {"paths": {"/v1/messages": {}}},
+        }
+        self._answer(200 if self.path in answers else 404, json.dumps(answers.get(self.path, {})))
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["content-length"]))
+        usage = {"input_tokens": 5, "output_tokens": 1}
+        if not json.loads(body).get("stream"):
+            self._answer(200, json.dumps({"content": [], "usage": usage}))
+            return
+        if body not in self.seen:
+            self.seen.add(body)
+            self._answer(429, "{}", retry_after="0")
+            return
+        delta = {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "x"}}
+        end = {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": usage}
+        events: list[dict[str, Any]] = [delta, end, {"type": "message_stop"}]
+        stream = "".join(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in events)
+        self._answer(200, stream, content_type="text/event-stream")
+
+    def _answer(self, status: int, text: str, **headers: str) -> None:
+        self.send_response(status)
+        self.send_header("content-length", str(len(text)))
+        for name, value in headers.items():
+            self.send_header(name.replace("_", "-"), value)
+        self.end_headers()
+        self.wfile.write(text.encode())
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_a_request_that_is_sent_again_is_one_row_with_its_attempts(captured: Captured, tmp_path: Path) -> None:
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Busy) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        run = agentbench.replay(
+            captured.path, url=url, out=tmp_path / "run", metrics_url=None, max_retries=3, retry_backoff_s=0.02
+        )
+        server.shutdown()
+        thread.join()
+    requests = run.requests().to_pandas()
+    assert len(requests) == 5
+    assert set(requests["status"]) == {"ok"}
+    assert set(requests["attempts"]) == {2}
+    attempts = requests[["source_request_id", "e2e_ms", "attempt_log"]].explode("attempt_log", ignore_index=True)
+    attempts = attempts.join(pd.DataFrame(attempts["attempt_log"].tolist()))
+    assert len(attempts) == 10
+    assert list(attempts["http_status"]) == [429, 200] * 5
+    assert list(attempts["error"].isna()) == [False, True] * 5
+    first, second = attempts[0::2], attempts[1::2]
+    assert (first["start_ms"] == 0).all()
+    assert (second["end_ms"] == second["e2e_ms"]).all()
+    assert (second["start_ms"].to_numpy() - first["end_ms"].to_numpy() >= 10).all()
+    by_polars = run.requests().to_polars().select("attempt_log").explode("attempt_log").unnest("attempt_log")
+    assert by_polars["http_status"].to_list() == [429, 200] * 5
+    summary = run.summary()
+    assert summary is not None
+    assert any("5 requests were sent more than once (10 attempts)" in note for note in summary["notes"])
+    settings = summary["settings"]
+    assert (settings["max_retries"], settings["retry_backoff_s"], settings["retry_backoff_max_s"]) == (3, 0.02, 60)
+
+
+def test_time_outs_have_their_defaults_in_the_manifest(
+    engine: agentbench.SimulatedEngine, captured: Captured, tmp_path: Path
+) -> None:
+    run = agentbench.replay(captured.path, url=engine.url, out=tmp_path / "run", idle_timeout_s=None)
+    settings = run.manifest["settings"]["replay"]
+    assert (settings["connect_timeout_s"], settings["first_byte_timeout_s"]) == (10, 600)
+    assert (settings["idle_timeout_s"], settings["request_timeout_s"]) == (None, None)
+    assert (settings["max_retries"], settings["max_error_rate_pct"]) == (0, None)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("connect_timeout_s", 0),
+        ("first_byte_timeout_s", -1),
+        ("idle_timeout_s", float("nan")),
+        ("request_timeout_s", 1e12),
+        ("retry_backoff_s", 0),
+        ("retry_backoff_max_s", float("inf")),
+        ("max_error_rate_pct", 101),
+        ("max_error_rate_pct", float("nan")),
+        ("on_error", "stop"),
+    ],
+)
+def test_a_wrong_limit_names_its_argument(name: str, value: object, captured: Captured, tmp_path: Path) -> None:
+    arguments: dict[str, Any] = {name: value}
+    with pytest.raises(agentbench.ConfigError, match=name.removesuffix("_s")):
+        agentbench.replay(captured.path, url="http://127.0.0.1:9", out=tmp_path / "run", **arguments)

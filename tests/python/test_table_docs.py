@@ -64,6 +64,9 @@ def column_type(rust: str) -> str:
         return f"{column_type(inner[1])}, null"
     if inner := re.fullmatch(r"Vec<(.*)>", rust):
         return f"list of {column_type(inner[1])}"
+    if rust == "Attempt":
+        fields = [(name, column_type(kind).replace(", null", " or null")) for name, kind, _ in struct(rust)[1]]
+        return "{" + ", ".join(f"{name}: {kind}" for name, kind in fields) + "}"
     return plain.get(rust, "string")
 
 

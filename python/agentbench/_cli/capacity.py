@@ -41,8 +41,8 @@ The search starts at 2 agents, doubles to the first level that misses a conditio
 answer and its successor once more. A level with too few samples is invalid, never passed. When every level
 passes up to --max-agents the result is "not saturated" and no limit.
 
-Exits with 1 when not even one agent holds the service level or no level could be judged, with 130 when
-interrupted; the run directory is written all the same.
+Exits with 1 when not even one agent holds the service level, no level could be judged, or a failed request
+ended the search (--on-error abort), with 130 when interrupted; the run directory is written all the same.
 
 \b
 Tiers (those of AA-AgentPerf):
@@ -159,12 +159,15 @@ def _line(progress: CapacityProgress) -> str:
 
 
 def _report(run: Run, *, interrupted: bool) -> int:
-    capacity = print_and_keep(run).summary["capacity"]
+    summary = print_and_keep(run).summary
     results().print(f"run directory: {run.path}", soft_wrap=True, markup=False)
     if interrupted:
         print_error(f"interrupted; partial results are in {run.path}")
         return INTERRUPTED
-    if not capacity["max_agents"]:
+    if summary["failed_because"]:
+        print_error(f"{summary['failed_because']}; see requests.parquet in {run.path}")
+        return FAILED
+    if not summary["capacity"]["max_agents"]:
         print_error("the service level was missed even by the fewest agents, or could not be judged")
         return FAILED
     print_next(

@@ -34,6 +34,16 @@ class Duration(click.ParamType[float]):
         return seconds
 
 
+class DurationOrNone(click.ParamType[float | None]):
+    """A duration, or the word ``none``."""
+
+    name = "duration|none"
+
+    def convert(self, value: Any, param: Parameter | None, ctx: Context | None) -> float | None:
+        """Return seconds, or None."""
+        return None if value == "none" else DURATION.convert(value, param, ctx)
+
+
 class Url(click.ParamType[str]):
     """An http or https URL with a host."""
 
@@ -63,5 +73,6 @@ class UrlOrNone(Url):
 
 
 DURATION = Duration()
+DURATION_OR_NONE = DurationOrNone()
 URL = Url()
 URL_OR_NONE = UrlOrNone()

@@ -82,7 +82,8 @@ def command(
     TRACE is a run directory; without one, the bundled sample is played. Without --url the embedded engine
     answers: it is simulated, and its figures say nothing about any hardware.
 
-    Exits with 1 when a request failed, with 130 when interrupted; the run directory is written all the same.
+    A request that fails, time-outs included, is a row. Exits with 1 when one failed (with --max-error-rate: when
+    more than that share did), with 130 when interrupted; the run directory is written all the same.
     """
     settings |= power_settings(settings) | sending_settings(settings) | {"duration_s": duration}
     if settings["arrivals"] is None and settings["agents"] is None:
@@ -158,13 +159,13 @@ def _line(progress: ReplayProgress) -> str:
 
 
 def _report(run: Run, *, interrupted: bool) -> int:
-    failed = print_and_keep(run).summary["requests"]["failed"]
+    failed_because = print_and_keep(run).summary["failed_because"]
     results().print(f"run directory: {run.path}", soft_wrap=True, markup=False)
     if interrupted:
         print_error(f"interrupted; partial results are in {run.path}")
         return INTERRUPTED
-    if failed:
-        print_error(f"{failed} requests failed; see requests.parquet in {run.path}")
+    if failed_because:
+        print_error(f"{failed_because}; see requests.parquet in {run.path}")
         return FAILED
     print_next(
         [

@@ -9,12 +9,13 @@ import click
 from agentbench import APIS, SPEEDS
 
 from .argv import masked_argv
-from .parameters import CACHE_SHARINGS, DURATION, URL, URL_OR_NONE
+from .parameters import CACHE_SHARINGS, DURATION, DURATION_OR_NONE, URL, URL_OR_NONE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 CONTENTS = ("recorded", "live", "synthetic")
+ON_ERROR = ("stop-trajectory", "continue", "abort")
 
 # Options that are arguments of the same name.
 PASSED_ON = (
@@ -22,6 +23,8 @@ PASSED_ON = (
     "model",
     "api_key",
     "seed",
+    "on_error",
+    "max_retries",
     "include_utility",
     "content",
     "tool_time",
@@ -30,6 +33,17 @@ PASSED_ON = (
     "cache_sharing",
     "salt",
     "strict",
+)
+# Options whose arguments are named with their unit.
+TIMES = (
+    "ramp",
+    "poll_interval",
+    "retry_backoff",
+    "retry_backoff_max",
+    "connect_timeout",
+    "first_byte_timeout",
+    "idle_timeout",
+    "request_timeout",
 )
 
 
@@ -52,12 +66,72 @@ def sending_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "--ramp", type=DURATION, help="Spread the agents' starts over this time.  [default: 50ms an agent]"
         ),
         click.option(
+            "--on-error",
+            type=click.Choice(ON_ERROR),
+            default=ON_ERROR[0],
+            show_default=True,
+            help="What a failed request ends: the rest of its session, nothing, or the run.",
+        ),
+        click.option(
+            "--max-error-rate",
+            type=click.FloatRange(min=0, max=100),
+            metavar="PCT",
+            help="Percent of failed requests that is no failure of the run; above it, and once 20 requests have ended,"
+            " the run (of a capacity search: the level) is ended.  [default: any failure is one, and none ends it]",
+        ),
+        click.option(
+            "--max-retries",
+            type=click.IntRange(min=0),
+            default=0,
+            show_default=True,
+            help="Send a request again that found no connection or got no answer, 408, 409, 429, 500 or above, or a"
+            " stream that failed before any output.",
+        ),
+        click.option(
+            "--retry-backoff",
+            type=DURATION,
+            default="500ms",
+            show_default=True,
+            help="Wait before the first retry, doubled for each further one; half of it or more is waited, and no less"
+            " than a Retry-After asks for.",
+        ),
+        click.option(
+            "--retry-backoff-max",
+            type=DURATION,
+            default="60s",
+            show_default=True,
+            help="Longest wait before a retry, a Retry-After included.",
+        ),
+        click.option(
+            "--connect-timeout", type=DURATION, default="10s", show_default=True, help="Until there is a connection."
+        ),
+        click.option(
+            "--first-byte-timeout",
+            type=DURATION_OR_NONE,
+            default="10m",
+            show_default=True,
+            help="From an attempt's start to the first byte of its answer's body.",
+        ),
+        click.option(
+            "--idle-timeout",
+            type=DURATION_OR_NONE,
+            default="5m",
+            show_default=True,
+            help="Between two pieces of an answer.",
+        ),
+        click.option(
+            "--request-timeout",
+            type=DURATION_OR_NONE,
+            default="none",
+            show_default=True,
+            help="From the first attempt's start to the end of the request, waits included.",
+        ),
+        click.option(
             "--seed",
             type=click.IntRange(min=0, max=2**64 - 1),
             help="Shuffle the order of sessions, anew for every pass; draws --arrivals poisson:R.  [default: recorded"
             " order]",
         ),
-        click.option("--continue-on-error", is_flag=True, help="Go on with a session after a failed request."),
         click.option("--include-utility", is_flag=True, help="Send titles, summaries and quota checks too."),
         click.option(
             "--content",
@@ -123,13 +197,11 @@ def sending_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def sending_settings(options: dict[str, Any]) -> dict[str, Any]:
     """Take the options out of what a command got, as keyword arguments of a handle; not ``url`` and ``speed``."""
     settings = {
-        "ramp_s": options.pop("ramp"),
-        "poll_interval_s": options.pop("poll_interval"),
-        "on_error": "continue" if options.pop("continue_on_error") else "stop-trajectory",
+        "max_error_rate_pct": options.pop("max_error_rate"),
         "argv": masked_argv(),
     }
-    for name in PASSED_ON:
-        settings[name] = options.pop(name)
+    settings |= {name: options.pop(name) for name in PASSED_ON}
+    settings |= {f"{name}_s": options.pop(name) for name in TIMES}
     metrics_url = options.pop("metrics_url")
     if metrics_url is not None:
         settings["metrics_url"] = None if metrics_url == "none" else metrics_url

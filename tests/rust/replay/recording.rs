@@ -8,7 +8,7 @@ use agentbench::clock::Clock;
 use agentbench::error::Result;
 use agentbench::replay::{
     ApiChoice, CacheSharing, ContentMode, HumanTime, OnError, OutputLengthRule, Replay,
-    ReplayConfig, ReplayHandle, ReplayOutcome, Summary, ToolTime, summarize_run,
+    ReplayConfig, ReplayHandle, ReplayOutcome, Retries, Summary, Timeouts, ToolTime, summarize_run,
 };
 use agentbench::shutdown::Shutdown;
 use agentbench::trace::record::{RequestRow, TrajectoryRow, TurnKind, TurnRow, UnitRow};
@@ -124,6 +124,9 @@ pub(crate) fn config(url: String) -> ReplayConfig {
         trajectories: None,
         ramp: Some(Duration::ZERO),
         on_error: OnError::StopTrajectory,
+        max_error_rate_pct: None,
+        retries: Retries::default(),
+        timeouts: Timeouts::default(),
         include_utility: true,
         api: ApiChoice::Auto,
         content: ContentMode::Recorded,

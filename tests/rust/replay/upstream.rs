@@ -20,6 +20,12 @@ pub(super) enum Step {
     Reset,
     /// An answer that is no stream, instead of all other steps.
     Status(u16, &'static str),
+    /// The same with header lines of its own, each with its line end.
+    StatusWith(u16, &'static str),
+    /// Drops the connection instead of an answer.
+    Drop,
+    /// Gives no answer, not even its head, until the client goes away.
+    Silence,
     /// Never ends: waits until the client goes away.
     Hang,
 }
@@ -154,6 +160,16 @@ async fn answer(stream: &mut TcpStream, steps: &[Step]) -> std::io::Result<bool>
         stream.write_all(head.as_bytes()).await?;
         return Ok(true);
     }
+    match steps.first() {
+        Some(Step::StatusWith(status, headers)) => {
+            let head = format!("HTTP/1.1 {status} X\r\n{headers}content-length: 0\r\n\r\n");
+            stream.write_all(head.as_bytes()).await?;
+            return Ok(true);
+        }
+        Some(Step::Drop) => return Ok(false),
+        Some(Step::Silence) => return gone(stream).await,
+        _ => {}
+    }
     let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\
                 transfer-encoding: chunked\r\n\r\n";
     stream.write_all(head.as_bytes()).await?;
@@ -165,16 +181,21 @@ async fn answer(stream: &mut TcpStream, steps: &[Step]) -> std::io::Result<bool>
                 stream.write_all(chunk.as_bytes()).await?;
             }
             Step::Reset => return Ok(false),
-            Step::Hang => {
-                let mut byte = [0];
-                let _ = stream.read(&mut byte).await?;
-                return Ok(false);
+            Step::Hang => return gone(stream).await,
+            Step::Status(..) | Step::StatusWith(..) | Step::Drop | Step::Silence => {
+                unreachable!("what is no stream comes first and alone")
             }
-            Step::Status(..) => unreachable!("a status comes first and alone"),
         }
     }
     stream.write_all(b"0\r\n\r\n").await?;
     Ok(true)
+}
+
+/// Waits until the client goes away.
+async fn gone(stream: &mut TcpStream) -> std::io::Result<bool> {
+    let mut byte = [0];
+    let _ = stream.read(&mut byte).await?;
+    Ok(false)
 }
 
 /// What an engine answers without a stream: its description, and the probes before a run.
