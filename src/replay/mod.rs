@@ -6,6 +6,7 @@
 //! and polls of the engine are the recording's affair.
 
 pub mod capacity;
+pub mod capacity_gpus;
 pub mod capacity_summary;
 pub mod client;
 mod content;
@@ -17,6 +18,7 @@ pub mod measure;
 pub mod noise;
 pub mod plan;
 pub mod power_figures;
+pub mod power_window;
 pub mod prefix_hits;
 pub mod progress;
 pub mod response;

@@ -7,10 +7,11 @@ use std::process::Command;
 use std::time::Duration;
 
 use agentbench::clock::Clock;
+use agentbench::power::readings::Readings;
 use agentbench::power::{
     GpuChoice, PowerChoice, PowerConfig, PowerSampler, PowerSettings, PowerStats,
 };
-use agentbench::replay::power_figures::{PowerFigures, power_figures};
+use agentbench::replay::power_figures::{PowerFigures, replay_power};
 use agentbench::replay::{ReplaySettings, window::Window};
 use agentbench::trace::record::{Phase, PowerRow, RequestRow};
 use agentbench::trace::{Manifest, Run, RunKind, RunWriter};
@@ -133,7 +134,7 @@ fn figures(settings: &PowerSettings, rows: &[PowerRow], edge_s: f64) -> (PowerFi
     };
     let request =
         RequestRow { phase: Phase::Steady, completion_tokens: Some(1000), ..RequestRow::default() };
-    (power_figures(rows, &[request], &replay, settings), end - start)
+    (replay_power(&Readings::of_rows(rows), &[request], &[], &replay, settings), end - start)
 }
 
 fn near(found: Option<f64>, expected: f64) {
