@@ -365,7 +365,9 @@ impl Worker {
             readings.iter().filter_map(|reading| reading.error.as_ref()).collect();
         let mut went_down = false;
         self.change(|shared| {
-            kept.iter().for_each(|row| shared.kept.add(row));
+            for row in &kept {
+                shared.kept.add(row);
+            }
             let first_ns = readings.iter().map(|reading| reading.read_ns).min();
             shared.sampled_until = first_ns.map_or(shared.sampled_until, unix_seconds);
             shared.lag.record_ns(started_ns - due_ns);

@@ -224,19 +224,7 @@ fn search_notes(capacity: &CapacityFigures, cache_sharing: CacheSharing) -> Vec<
     if let Some(level) = capacity.level {
         notes.push(format!("the figures beside the level table are of level {level} alone"));
     }
-    if !capacity.settings.preset_changes.is_empty() {
-        notes.push(format!(
-            "preset: {}: not comparable with results of the preset as it is",
-            capacity.settings.preset
-        ));
-    }
-    if capacity.settings.preset.starts_with("quick") {
-        notes.push(
-            "preset quick: levels of seconds, far below the published 30 trajectories, 3 an agent \
-             and 10 minutes; a first look, not a result to publish"
-                .into(),
-        );
-    }
+    notes.extend(preset_note(&capacity.settings));
     if capacity.unstable {
         notes.push("a level passed once and failed once: the lower answer is given".into());
     }
@@ -249,6 +237,21 @@ fn search_notes(capacity: &CapacityFigures, cache_sharing: CacheSharing) -> Vec<
         notes.push(format!("the engine's cache was not emptied before every level: {apart}"));
     }
     notes
+}
+
+/// What a reader must know of a preset that is no measurement to publish, or is not itself any more.
+fn preset_note(settings: &CapacitySettings) -> Option<String> {
+    let preset = &settings.preset;
+    if preset.starts_with("quick") {
+        Some(format!(
+            "preset {preset}: levels of seconds, far below the published 30 trajectories, 3 an agent \
+             and 10 minutes; a first look, not a result to publish"
+        ))
+    } else if settings.preset_changes.is_empty() {
+        None
+    } else {
+        Some(format!("preset {preset}: not comparable with results of the preset as it is"))
+    }
 }
 
 /// The summary of a replay's rows, but for power.

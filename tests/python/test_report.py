@@ -56,7 +56,7 @@ def searched(
     minimum = {"min_trajectories": 1, "min_trajectories_per_agent": 0, "min_requests_per_agent": 1, "min_steady_s": 0.2}
     out = tmp_path_factory.mktemp("searched") / "run"
     slo = ["ttft.p95<=100s", "errors<=0"]
-    return package.capacity(captured.path, url=engine.url, slo=slo, max_agents=3, gpus=2, out=out, **minimum)
+    return package.capacity(captured.path, url=engine.url, slo=slo, max_agents=3, gpu_count=2, out=out, **minimum)
 
 
 def table(markdown: str, title: str) -> dict[str, list[str]]:

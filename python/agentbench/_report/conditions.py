@@ -158,7 +158,8 @@ def _window(summary: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _power(summary: dict[str, Any], manifest: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    power = (manifest["settings"].get("power") or {}) | (summary.get("power") or {})
+    figures = summary.get("power") or (summary.get("capacity") or {}).get("power") or {}
+    power = (manifest["settings"].get("power") or {}) | figures
     if not power.get("source"):
         yield "power", f"none ({power.get('reason') or 'power was not sampled'})"
         return

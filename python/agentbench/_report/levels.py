@@ -15,7 +15,12 @@ MILLISECONDS_PER_SECOND = 1_000.0
 LABELS = {
     "agents_per_gpu": "agents per GPU",
     "agents_per_mw": "agents per MW",
+    "gpus": "GPUs that serve",
     "mean_power_w": "mean power, W",
+    "energy_j": "energy of the steady window, J",
+    "joules_per_output_token": "J per output token",
+    "joules_per_turn": "J per turn",
+    "joules_per_trajectory": "J per trajectory",
     "output_tokens_per_s_per_gpu": "output tokens/s per GPU",
     "trajectories_per_h_per_gpu": "trajectories/h per GPU",
 }
@@ -63,7 +68,7 @@ def level_sections(levels: Sequence[dict[str, Any]]) -> tuple[Section, ...]:
         Section(
             "work of the levels",
             work,
-            ("level", "trajectories", "steady s", "tokens/s", "agents within", "worst agent"),
+            ("level", "trajectories", "steady s", "tokens/s", "mean W", "J", "agents within", "worst agent"),
             _kept(levels),
             left=0,
         ),
@@ -95,6 +100,8 @@ def _work(level: dict[str, Any]) -> tuple[str, ...]:
         count(level["n_trajectories"]),
         number(_steady_seconds(level)),
         number(level["output_tokens_per_s"]),
+        number(level.get("mean_power_w")),
+        number(level.get("energy_j")),
         percent(None if within is None else within / 100),
         _worst(level),
     )
