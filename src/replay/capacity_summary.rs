@@ -271,6 +271,9 @@ impl LevelFigures<'_> {
 
     fn trajectories_per_h_per_gpu(&self) -> Result<f64, String> {
         let (level, length_s) = self.window()?;
+        if level.n_steady_trajectories == 0 {
+            return Err("no trajectory was completed within the steady window".to_owned());
+        }
         Ok(level.n_steady_trajectories as f64 * 3600.0 / length_s / self.gpus()?)
     }
 

@@ -87,7 +87,6 @@ def test_the_command_line_prints_the_levels(
     assert "not saturated" in shown
     assert "e2e.max<=100s" in shown
     assert "--gpu-count N" in shown
-    assert "power: none (" in shown
     bound = ["--gpu-count", "2", "--tool-time", "none", "--output-length", "5", "--out", str(tmp_path / "bound")]
     assert command_line([*arguments, "--slo", "errors<=0", *bound]) == 0
     assert re.search(r"^agents per GPU +at least 1 *$", capsys.readouterr().out, re.MULTILINE)

@@ -115,7 +115,8 @@ def _load(summary: dict[str, Any]) -> Iterator[tuple[str, str]]:
                 f" preset {search['preset']}: {_minimum(search)}"
             ),
         )
-        yield "GPUs that serve", count(search.get("gpus"))
+        gpus = summary["capacity"].get("gpus") or {"value": None, "reason": None}
+        yield "GPUs that serve", count(gpus["value"]) + (f" ({gpus['reason']})" if gpus["reason"] else "")
     else:
         yield "agents", f"{count(summary['agents'])}, started over {number(settings['ramp_s'])} s"
     yield "API", apis(settings)

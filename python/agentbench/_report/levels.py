@@ -15,7 +15,6 @@ MILLISECONDS_PER_SECOND = 1_000.0
 LABELS = {
     "agents_per_gpu": "agents per GPU",
     "agents_per_mw": "agents per MW",
-    "gpus": "GPUs that serve",
     "mean_power_w": "mean power, W",
     "energy_j": "energy of the steady window, J",
     "joules_per_output_token": "J per output token",
@@ -32,7 +31,8 @@ OF_THE_ANSWER = {"agents_per_gpu", "agents_per_mw"}
 def figures_of(capacity: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
     """Yield label, name and value with reason of every figure of the result."""
     for name, figure in capacity.items():
-        if isinstance(figure, dict) and figure.keys() == {"value", "reason"}:
+        # How many GPUs serve is a condition of the result, and stands there.
+        if name != "gpus" and isinstance(figure, dict) and figure.keys() == {"value", "reason"}:
             yield LABELS.get(name, name.replace("_", " ")), name, figure
 
 
