@@ -17,9 +17,15 @@ import urllib.error
 import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+import pandas as pd
 import pytest
 
+if TYPE_CHECKING:
+    import agentbench as package
+
+SESSIONS = 6
 REPOSITORY = Path(__file__).resolve().parents[2]
 ROOT = Path(os.environ.get("AGENTBENCH_REAL", REPOSITORY / ".real"))
 MODEL_NAME = "tiny"
@@ -168,3 +174,45 @@ def agentbench(*arguments: str, timeout: float = 300.0) -> subprocess.CompletedP
         timeout=timeout,
         check=False,
     )
+
+
+@dataclass(frozen=True)
+class Capture:
+    """A finished capture and what vLLM counted meanwhile."""
+
+    run: Path
+    counted: Counters
+    transcripts: list[list[dict[str, object]]]
+    output: str
+
+
+def wait_for_proxy(url: str, process: subprocess.Popen[str]) -> None:
+    """Returns once requests pass through the proxy to the engine."""
+    for _ in range(100):
+        with contextlib.suppress(urllib.error.URLError, OSError):
+            get(f"{url}/health", timeout=2.0)
+            return
+        if process.poll() is not None:
+            break
+        time.sleep(0.1)
+    process.kill()
+    pytest.fail(f"the capture did not come up: {process.communicate()}")
+
+
+def settled(engine: Engine) -> Counters:
+    """The counters once nothing runs any more: two equal readings a moment apart."""
+    before = engine.counters()
+    for _ in range(100):
+        time.sleep(0.3)
+        now = engine.counters()
+        if now == before:
+            return now
+        before = now
+    pytest.fail("vLLM's counters did not come to rest")
+
+
+def frame(run: package.Run, table: str) -> pd.DataFrame:
+    """A table of a run in pandas."""
+    result = getattr(run, table)().to_pandas()
+    assert isinstance(result, pd.DataFrame)
+    return result

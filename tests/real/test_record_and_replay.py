@@ -6,27 +6,23 @@ prompt, output and cached tokens must agree exactly.
 
 from __future__ import annotations
 
-import contextlib
 import json
-import signal
 import subprocess
 import sys
-import time
-import urllib.error
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import pandas as pd
 import pytest
 from real_parts import (
     CLAUDE,
     MODEL_NAME,
+    SESSIONS,
+    Capture,
     Counters,
     Engine,
     claude_environment,
+    frame,
     free_port,
-    get,
-    start_claude,
+    settled,
 )
 from real_parts import (
     agentbench as run_agentbench,
@@ -37,78 +33,10 @@ import agentbench
 if TYPE_CHECKING:
     from pathlib import Path
 
-SESSIONS = 6
+    import pandas as pd
+
 # The first test waits for vLLM to come up, which takes minutes on a busy machine.
 pytestmark = pytest.mark.timeout(900)
-
-
-@dataclass(frozen=True)
-class Capture:
-    """A finished capture and what vLLM counted meanwhile."""
-
-    run: Path
-    counted: Counters
-    transcripts: list[list[dict[str, object]]]
-    output: str
-
-
-def wait_for_proxy(url: str, process: subprocess.Popen[str]) -> None:
-    """Returns once requests pass through the proxy to the engine."""
-    for _ in range(100):
-        with contextlib.suppress(urllib.error.URLError, OSError):
-            get(f"{url}/health", timeout=2.0)
-            return
-        if process.poll() is not None:
-            break
-        time.sleep(0.1)
-    process.kill()
-    pytest.fail(f"the capture did not come up: {process.communicate()}")
-
-
-def settled(engine: Engine) -> Counters:
-    """The counters once nothing runs any more: two equal readings a moment apart."""
-    before = engine.counters()
-    for _ in range(100):
-        time.sleep(0.3)
-        now = engine.counters()
-        if now == before:
-            return now
-        before = now
-    pytest.fail("vLLM's counters did not come to rest")
-
-
-def frame(run: agentbench.Run, table: str) -> pd.DataFrame:
-    """A table of a run in pandas."""
-    result = getattr(run, table)().to_pandas()
-    assert isinstance(result, pd.DataFrame)
-    return result
-
-
-@pytest.fixture(scope="module")
-def capture(vllm: Engine, tmp_path_factory: pytest.TempPathFactory) -> Capture:
-    """Six sessions at once through `agentbench capture`."""
-    folder = tmp_path_factory.mktemp("capture")
-    proxy = f"http://127.0.0.1:{free_port()}"
-    before = settled(vllm)
-    command = [sys.executable, "-m", "agentbench", "capture", "--upstream", vllm.url]
-    process = subprocess.Popen(
-        [*command, "--listen", proxy.removeprefix("http://"), "--out", str(folder / "run")],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    wait_for_proxy(proxy, process)
-    agents = [start_claude(folder / f"session-{k}", proxy, f"fix app.py, task {k}") for k in range(SESSIONS)]
-    transcripts = []
-    for agent in agents:
-        out, err = agent.communicate(timeout=240)
-        assert agent.returncode == 0, f"Claude Code failed: {out[-2000:]} {err[-2000:]}"
-        transcripts.append([json.loads(line) for line in out.splitlines() if line.startswith("{")])
-    counted = settled(vllm) - before
-    process.send_signal(signal.SIGINT)
-    output, _ = process.communicate(timeout=60)
-    assert process.returncode == 0, output
-    return Capture(folder / "run", counted, transcripts, output)
 
 
 def totals(turns: pd.DataFrame) -> Counters:
