@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use crate::replay::levels::LevelMinimum;
-use crate::replay::{HumanTime, OutputLengthRule, ReplayConfig, ToolTime};
+use crate::replay::{CacheSharing, HumanTime, OutputLengthRule, ReplayConfig, ToolTime};
 
 /// How thorough a level is.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -84,6 +84,9 @@ impl Preset {
         if replay.output_length != OutputLengthRule::default() {
             changes.push(format!("output length {}", String::from(replay.output_length)));
         }
+        if replay.cache_sharing != CacheSharing::default() {
+            changes.push(format!("cache sharing {}", replay.cache_sharing.as_str()));
+        }
         changes
     }
 
@@ -116,6 +119,8 @@ mod tests {
             tool_time: ToolTime::default(),
             human_time: HumanTime::default(),
             output_length: OutputLengthRule::default(),
+            cache_sharing: CacheSharing::default(),
+            salt: None,
             strict: false,
         }
     }
@@ -139,13 +144,14 @@ mod tests {
             tool_time: "none".parse().expect("a rule"),
             human_time: "cap:30s".parse().expect("a rule"),
             output_length: "64".parse().expect("a rule"),
+            cache_sharing: CacheSharing::Recorded,
             ..replay()
         };
         assert_eq!(
             label(short, 60, &waits),
             "agentperf (changed: trajectories an agent 1 instead of 3, requests an agent 2 instead \
              of 3, steady state 0.5 s instead of 600 s, level time 60 s instead of 7200 s, tool time \
-             none, human time cap:30s, output length 64)"
+             none, human time cap:30s, output length 64, cache sharing recorded)"
         );
     }
 }
