@@ -116,6 +116,7 @@ mod tests {
             on_error: crate::replay::OnError::default(),
             include_utility: false,
             api: crate::replay::ApiChoice::default(),
+            content: crate::replay::ContentMode::default(),
             tool_time: ToolTime::default(),
             human_time: HumanTime::default(),
             output_length: OutputLengthRule::default(),
