@@ -454,15 +454,17 @@ class Capacity(Handle):
         The least that a level must have, in place of the preset's.
     level_time_s
         Seconds after which a level is ended, whatever it has, in place of the preset's.
-    gpus
-        GPUs that serve; without it nothing is given per GPU.
+    gpu_count
+        How many GPUs serve, where the power source does not see them; by default those whose power is sampled, else
+        as many as `gpus` names. Where none of these tells, figures per GPU are null with the reason.
     on_error
         As for `Replay`; ``abort`` ends the whole search, without a verdict of the level under way.
     max_error_rate_pct
         As for `Replay`, for each level: one that exceeds it is ended and fails.
     api, model, api_key, ramp_s, seed, max_retries, retry_backoff_s, retry_backoff_max_s, connect_timeout_s, \
     first_byte_timeout_s, idle_timeout_s, request_timeout_s, include_utility, content, tool_time, human_time, \
-    output_length, cache_sharing, salt, strict, metrics_url, poll_interval_s, argv, settings
+    output_length, cache_sharing, salt, strict, metrics_url, poll_interval_s, power, gpus, engine_pid, idle_baseline_s, pue, \
+    argv, settings
         As for `Replay`.
     """
 
@@ -482,7 +484,6 @@ class Capacity(Handle):
         min_requests_per_agent: int | None = None,
         min_steady_s: float | None = None,
         level_time_s: float | None = None,
-        gpus: int | None = None,
         api: str = "auto",
         model: str | None = None,
         api_key: str | None = None,
@@ -507,12 +508,22 @@ class Capacity(Handle):
         strict: bool = False,
         metrics_url: str | None = ...,
         poll_interval_s: float = 0.1,
+        power: str = ...,
+        gpus: Sequence[str] | None = None,
+        gpu_count: int | None = None,
+        engine_pid: int | None = None,
+        idle_baseline_s: float | None = None,
+        pue: float | None = None,
         argv: Sequence[str] | None = None,
         settings: Mapping[str, Any] | None = None,
     ) -> Self: ...
     @property
     def out(self) -> Path:
         """The run directory."""
+
+    @property
+    def preset(self) -> str:
+        """The preset's name; where other arguments loosened it, followed by ``(changed: ...)``."""
 
     def progress(self) -> CapacityProgress:
         """Return how far it is."""

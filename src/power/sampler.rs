@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::energy::{Reading, energy};
 use super::gpus::GpuChoice;
+use super::readings::Readings;
 use super::source::{Boundary, DeviceReading, Opened, PowerChoice, PowerSource, open};
 use crate::clock::{Clock, unix_seconds};
 use crate::error::{Error, Result};
@@ -34,6 +35,8 @@ pub struct PowerConfig {
     pub idle_baseline: Option<Duration>,
     /// Power usage effectiveness of the building; none leaves figures as measured.
     pub pue: Option<f64>,
+    /// Keeps the readings in memory too, for a [`PowerWatch`] that asks while the run goes.
+    pub keep_readings: bool,
 }
 
 impl PowerConfig {
@@ -45,6 +48,7 @@ impl PowerConfig {
             interval: Duration::from_millis(100),
             idle_baseline: None,
             pue: None,
+            keep_readings: false,
         }
     }
 
@@ -123,7 +127,7 @@ pub struct PowerStats {
 /// A running sampler; ends when stopped or dropped. Without a source it says why and does nothing.
 #[derive(Debug)]
 pub struct PowerSampler {
-    settings: PowerSettings,
+    settings: Arc<PowerSettings>,
     shared: Arc<Mutex<Shared>>,
     worker: Option<(mpsc::Sender<()>, JoinHandle<()>)>,
 }
@@ -132,6 +136,42 @@ pub struct PowerSampler {
 struct Shared {
     stats: PowerStats,
     lag: LagHistogram,
+    kept: Readings,
+    /// When the earliest device of the last sample was read, seconds.
+    sampled_until: f64,
+}
+
+/// The readings that a running sampler keeps; outlives it.
+#[derive(Debug, Clone)]
+pub struct PowerWatch {
+    settings: Arc<PowerSettings>,
+    shared: Arc<Mutex<Shared>>,
+}
+
+impl PowerWatch {
+    /// How power is sampled, or why not.
+    pub fn settings(&self) -> &PowerSettings {
+        &self.settings
+    }
+
+    /// Every device was asked at or after `ts` (seconds since the Unix epoch).
+    pub fn covers(&self, ts: f64) -> bool {
+        self.lock().sampled_until >= ts
+    }
+
+    /// The readings kept, which are those of the rows written.
+    pub fn readings(&self) -> Readings {
+        self.lock().kept.clone()
+    }
+
+    /// Drops the readings that no window from `ts` on needs.
+    pub fn forget_before(&self, ts: f64) {
+        self.lock().kept.forget_before(ts);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Shared> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl PowerSampler {
@@ -169,12 +209,17 @@ impl PowerSampler {
         let settings = started
             .recv()
             .map_err(|_| Error::Internal("the power thread ended early".to_owned()))??;
-        Ok(Self { settings, shared, worker: Some((stop, thread)) })
+        Ok(Self { settings: Arc::new(settings), shared, worker: Some((stop, thread)) })
     }
 
     /// How power is sampled, or why not.
     pub fn settings(&self) -> &PowerSettings {
         &self.settings
+    }
+
+    /// What it keeps, where it was told to keep readings.
+    pub fn watch(&self) -> PowerWatch {
+        PowerWatch { settings: Arc::clone(&self.settings), shared: Arc::clone(&self.shared) }
     }
 
     /// How sampling goes.
@@ -304,14 +349,27 @@ impl Worker {
         let started_ns = self.clock.now_ns();
         let readings = self.source.sample(&self.clock);
         let source = self.source.name();
-        let mut dropped = 0;
+        let (mut dropped, mut kept) = (0, Vec::new());
         for reading in &readings {
-            dropped += u64::from(!self.rows.send(row(source, due_ns, reading)));
+            let row = row(source, due_ns, reading);
+            if self.config.keep_readings {
+                kept.push(row.clone());
+            }
+            if !self.rows.send(row) {
+                dropped += 1;
+                // What is not in the table must not be in a figure either.
+                kept.pop();
+            }
         }
         let errors: Vec<&String> =
             readings.iter().filter_map(|reading| reading.error.as_ref()).collect();
         let mut went_down = false;
         self.change(|shared| {
+            for row in &kept {
+                shared.kept.add(row);
+            }
+            let first_ns = readings.iter().map(|reading| reading.read_ns).min();
+            shared.sampled_until = first_ns.map_or(shared.sampled_until, unix_seconds);
             shared.lag.record_ns(started_ns - due_ns);
             let stats = &mut shared.stats;
             went_down = stats.failed == 0 && !errors.is_empty();

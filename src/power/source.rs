@@ -81,6 +81,11 @@ pub enum Boundary {
 pub enum PowerChoice {
     /// Nowhere.
     Off,
+    /// Nowhere: what is here is not known to be the engine's.
+    Unknown {
+        /// Why not, and what to do.
+        reason: String,
+    },
     /// NVML where it is, else nowhere.
     #[default]
     Auto,
@@ -141,6 +146,7 @@ pub(super) fn open(choice: &PowerChoice, gpus: &GpuChoice) -> Result<Opened> {
     let absent = |reason: String| Ok(Opened::None(reason));
     match choice {
         PowerChoice::Off => absent("switched off".to_owned()),
+        PowerChoice::Unknown { reason } => absent(reason.clone()),
         PowerChoice::Nvml { library } => match NvmlSource::open(library.as_deref(), gpus)? {
             Ok(nvml) => Ok(Opened::Source(Box::new(nvml))),
             Err(reason) => absent(reason),

@@ -55,6 +55,7 @@ impl View {
 #[pyclass(frozen, extends = PyHandle, name = "Capacity", module = "agentbench")]
 pub(super) struct PyCapacity {
     out: PathBuf,
+    preset: String,
     lifecycle: Arc<Lifecycle<View>>,
 }
 
@@ -64,7 +65,7 @@ impl PyCapacity {
     #[pyo3(signature = (
         trace, *, url, out, slo = Vec::new(), tier = None, max_agents = 256, resolution = 1,
         preset = "quick", min_trajectories = None, min_trajectories_per_agent = None,
-        min_requests_per_agent = None, min_steady_s = None, level_time_s = None, gpus = None,
+        min_requests_per_agent = None, min_steady_s = None, level_time_s = None,
         api = "auto", model = None, api_key = None, ramp_s = None, seed = None, on_error = "stop-trajectory",
         max_error_rate_pct = None, max_retries = 0, retry_backoff_s = 0.5,
         retry_backoff_max_s = 60.0, connect_timeout_s = 10.0, first_byte_timeout_s = Some(600.0),
@@ -72,7 +73,8 @@ impl PyCapacity {
         content = "recorded", tool_time = "recorded", human_time = "none",
         output_length = "recorded", cache_sharing = "system", salt = None, strict = false,
         metrics_url = Some(AUTO.to_owned()), poll_interval_s = 0.1,
-        argv = None, settings = None
+        power = AUTO.to_owned(), gpus = None, gpu_count = None, engine_pid = None, idle_baseline_s = None,
+        pue = None, argv = None, settings = None
     ))]
     #[allow(clippy::too_many_arguments)] // keyword-only on the Python side
     fn new(
@@ -89,7 +91,6 @@ impl PyCapacity {
         min_requests_per_agent: Option<u32>,
         min_steady_s: Option<f64>,
         level_time_s: Option<f64>,
-        gpus: Option<u32>,
         api: &str,
         model: Option<String>,
         api_key: Option<String>,
@@ -114,6 +115,12 @@ impl PyCapacity {
         strict: bool,
         metrics_url: Option<String>,
         poll_interval_s: f64,
+        power: String,
+        gpus: Option<Vec<String>>,
+        gpu_count: Option<u32>,
+        engine_pid: Option<u32>,
+        idle_baseline_s: Option<f64>,
+        pue: Option<f64>,
         argv: Option<Vec<String>>,
         settings: Option<Bound<'_, PyAny>>,
     ) -> PyResult<PyClassInitializer<Self>> {
@@ -161,19 +168,14 @@ impl PyCapacity {
             tier,
             max_agents,
             resolution,
-            preset: chosen.name.to_owned(),
+            preset: *chosen,
             minimum,
             level_time: level_time.unwrap_or(chosen.level_time),
-            gpus,
+            gpu_count,
         };
-        let recording = RecordingArguments {
-            out,
-            metrics_url,
-            poll_interval_s,
-            power: PowerArguments::off(),
-            argv,
-            settings,
-        };
+        let power = PowerArguments { power, gpus, engine_pid, idle_baseline_s, pue };
+        let recording =
+            RecordingArguments { out, metrics_url, poll_interval_s, power, argv, settings };
         let config = CapacityRecordingConfig {
             recording: recording.config()?,
             trace: trace.path(),
@@ -181,15 +183,25 @@ impl PyCapacity {
             search,
         };
         let out = config.recording.out.clone();
+        let preset = chosen.label(&config.search.preset_changes(&config.replay));
         let lifecycle = Lifecycle::new("capacity search", move || start(config.clone()).boxed());
-        Ok(PyClassInitializer::from(PyHandle::new(lifecycle.clone()))
-            .add_subclass(Self { out, lifecycle }))
+        Ok(PyClassInitializer::from(PyHandle::new(lifecycle.clone())).add_subclass(Self {
+            out,
+            preset,
+            lifecycle,
+        }))
     }
 
     /// The run directory.
     #[getter]
     fn out(&self) -> PathBuf {
         self.out.clone()
+    }
+
+    /// The preset's name, and behind it what was changed in it.
+    #[getter]
+    fn preset(&self) -> &str {
+        &self.preset
     }
 
     /// How far it is.

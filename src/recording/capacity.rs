@@ -11,14 +11,18 @@ use std::time::Duration;
 
 use tokio::task::JoinHandle;
 
+use super::presets::Preset;
 use super::replay::{keep_settings, write_summary};
 use super::{Ground, RecordingConfig, in_background};
-use crate::clock::Clock;
+use crate::clock::{Clock, unix_seconds};
 use crate::engine::control::{Answer, Control};
 use crate::error::{Error, Result};
+use crate::power::{PowerConfig, PowerWatch};
 use crate::replay::capacity::{Search, Verdict};
+use crate::replay::capacity_gpus::contradiction;
 use crate::replay::capacity_summary::CapacitySettings;
 use crate::replay::levels::{Level, LevelMinimum, judge};
+use crate::replay::power_window::fill_level;
 use crate::replay::samples::Samples;
 use crate::replay::settings::EndedBy;
 use crate::replay::slo::Condition;
@@ -34,41 +38,9 @@ use crate::trace::{Manifest, RowSender, Run, RunKind};
 const DRAIN: Duration = Duration::from_secs(2);
 /// Time between two looks at whether a level has enough.
 const LOOK: Duration = Duration::from_millis(100);
-
-/// How thorough a level is.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Preset {
-    /// Its name.
-    pub name: &'static str,
-    /// What a level must have.
-    pub minimum: LevelMinimum,
-    /// A level is ended after this time.
-    pub level_time: Duration,
-}
-
-/// The presets, the default one first.
-pub const PRESETS: [Preset; 2] = [
-    Preset {
-        name: "quick",
-        minimum: LevelMinimum {
-            trajectories: 0,
-            trajectories_per_agent: 0,
-            requests_per_agent: 3,
-            steady_s: 5.0,
-        },
-        level_time: Duration::from_secs(60),
-    },
-    Preset {
-        name: "agentperf",
-        minimum: LevelMinimum {
-            trajectories: 30,
-            trajectories_per_agent: 3,
-            requests_per_agent: 3,
-            steady_s: 600.0,
-        },
-        level_time: Duration::from_secs(7200),
-    },
-];
+/// Time between two looks at whether power was sampled behind a level's end, and the longest wait.
+const SAMPLE_LOOK: Duration = Duration::from_millis(20);
+const SAMPLE_WAIT: Duration = Duration::from_secs(5);
 
 /// What a search looks for, as asked.
 #[derive(Debug, Clone)]
@@ -81,14 +53,14 @@ pub struct SearchConfig {
     pub max_agents: u32,
     /// The search ends when the limit is known to so many agents.
     pub resolution: u32,
-    /// The name of the minimum.
-    pub preset: String,
+    /// Where the minimum comes from.
+    pub preset: Preset,
     /// What a level must have to count.
     pub minimum: LevelMinimum,
     /// A level is ended after this time, whatever it has.
     pub level_time: Duration,
-    /// GPUs that serve.
-    pub gpus: Option<u32>,
+    /// The number of GPUs that serve, where it is known without looking.
+    pub gpu_count: Option<u32>,
 }
 
 impl SearchConfig {
@@ -113,22 +85,35 @@ impl SearchConfig {
         if self.max_agents == 0 || self.resolution == 0 {
             return Err(Error::config("max_agents and resolution must be 1 or more"));
         }
-        if self.gpus == Some(0) {
+        if self.gpu_count == Some(0) {
             return Err(Error::config("0 GPUs serve nobody; give 1 or more, or leave it out"));
         }
         Ok(conditions)
     }
 
-    fn settings(&self, conditions: &[Condition]) -> CapacitySettings {
+    /// What was changed in the preset.
+    pub fn preset_changes(&self, replay: &ReplayConfig) -> Vec<String> {
+        self.preset.changes(&self.minimum, self.level_time, replay)
+    }
+
+    fn settings(
+        &self,
+        conditions: &[Condition],
+        replay: &ReplayConfig,
+        power: &PowerConfig,
+    ) -> CapacitySettings {
+        let preset_changes = self.preset_changes(replay);
         CapacitySettings {
             slo: conditions.iter().map(ToString::to_string).collect(),
             tier: self.tier.clone(),
             max_agents: self.max_agents,
             resolution: self.resolution,
-            preset: self.preset.clone(),
+            preset: self.preset.label(&preset_changes),
+            preset_changes,
             minimum: self.minimum,
             level_time_s: self.level_time.as_secs_f64(),
-            gpus: self.gpus,
+            gpu_count: self.gpu_count,
+            gpu_names: power.gpus.list.clone(),
             interrupted: false,
         }
     }
@@ -211,7 +196,7 @@ impl CapacityRecording {
     /// left behind.
     pub async fn start(config: CapacityRecordingConfig) -> Result<Self> {
         let conditions = config.search.conditions()?;
-        let settings = config.search.settings(&conditions);
+        let settings = config.search.settings(&conditions, &config.replay, &config.recording.power);
         let clock = Clock::start();
         let trace = config.trace.clone();
         let run = Arc::new(in_background(move || Run::open(&trace)).await?);
@@ -229,7 +214,16 @@ impl CapacityRecording {
         manifest.dataset = Some(dataset);
         keep_settings(&mut manifest, &replay_settings)?;
         keep_search(&mut manifest, &settings)?;
-        let ground = Ground::lay(&config.recording, manifest, &control, clock).await?;
+        // Each level's power is judged with the level, from what the sampler keeps.
+        let power = PowerConfig { keep_readings: true, ..config.recording.power };
+        let recording = RecordingConfig { power, ..config.recording };
+        let ground = Ground::lay(&recording, manifest, &control, clock).await?;
+        let watch = ground.power.watch();
+        let contradiction = contradiction(&settings, watch.settings());
+        if let (false, Some(problem)) = (replay_settings.simulated, contradiction) {
+            ground.clear();
+            return Err(Error::config(problem));
+        }
         let (shutdown, shown) = (Shutdown::new(DRAIN), Shown::default());
         let driver = Driver {
             keep_gaps: conditions.iter().any(Condition::needs_gaps),
@@ -238,6 +232,7 @@ impl CapacityRecording {
             level_time: config.search.level_time,
             prepared,
             control,
+            power: watch,
             rows: ground.writer.sender(),
             shown: shown.clone(),
             shutdown: shutdown.clone(),
@@ -308,6 +303,7 @@ struct Driver {
     keep_gaps: bool,
     settings: CapacitySettings,
     level_time: Duration,
+    power: PowerWatch,
     rows: RowSender,
     shown: Shown,
     shutdown: Shutdown,
@@ -373,6 +369,7 @@ impl Driver {
 
     /// Runs one level and judges it; also the number of rows that were lost, and what ended it.
     async fn level(&self, level: u32, agents: u32) -> Result<(LevelRow, u64, EndedBy)> {
+        self.power.forget_before(unix_seconds(self.prepared.clock().now_ns()));
         let samples = Arc::new(Samples::new(agents, self.keep_gaps));
         let replay = self.prepared.start_level(
             level,
@@ -408,7 +405,26 @@ impl Driver {
             Verdict::Fail.as_str().clone_into(&mut row.verdict);
             row.reason = ended_by.note(max_error_rate_pct);
         }
+        self.fill_power(&mut row).await;
         Ok((row, outcome.rows_lost, ended_by))
+    }
+
+    /// The power of the level's steady window, once a sample lies behind its end.
+    async fn fill_power(&self, row: &mut LevelRow) {
+        let power = self.power.settings();
+        let anchor_ns = self.prepared.settings().clock_anchor_ns;
+        if let (Some(_), Some(end_ms)) = (&power.source, row.end_ms) {
+            let end = unix_seconds(anchor_ns) + end_ms / 1e3;
+            // A source that hangs must not hold up the search: its gap makes the figure invalid.
+            let looks = (SAMPLE_WAIT.as_millis() / SAMPLE_LOOK.as_millis()) as u32;
+            for _ in 0..looks {
+                if self.power.covers(end) {
+                    break;
+                }
+                tokio::time::sleep(SAMPLE_LOOK).await;
+            }
+        }
+        fill_level(row, &self.power.readings(), power, anchor_ns);
     }
 
     /// Waits until the level has enough or its time is up, then until all of it is answered.

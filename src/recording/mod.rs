@@ -7,23 +7,24 @@
 mod capacity;
 mod capture;
 mod capture_summary;
+mod presets;
 mod replay;
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub use capacity::{
-    CapacityProgress, CapacityRecording, CapacityRecordingConfig, PRESETS, Preset, SearchConfig,
-};
+pub use capacity::{CapacityProgress, CapacityRecording, CapacityRecordingConfig, SearchConfig};
 pub use capture::{CaptureRecording, CaptureRecordingConfig};
 pub use capture_summary::{CaptureSummary, ToolFigures, summarize_capture};
+pub use presets::{PRESETS, Preset};
 pub use replay::{ReplayRecording, ReplayRecordingConfig};
 
 use crate::clock::{Clock, unix_seconds};
 use crate::engine::control::Control;
 use crate::engine::poll::{PollConfig, PollStats, Poller};
 use crate::error::{Error, Result};
-use crate::power::{PowerConfig, PowerSampler, PowerSettings, PowerStats};
+use crate::power::{PowerChoice, PowerConfig, PowerSampler, PowerSettings, PowerStats};
 use crate::trace::{EngineInfo, HostInfo, Manifest, RowSender, RunKind, RunWriter};
 
 /// Time between polls unless asked otherwise.
@@ -100,7 +101,7 @@ impl Ground {
     ) -> Result<Self> {
         let dir = config.out.clone();
         let writer = in_background(move || RunWriter::create(&dir, manifest)).await?;
-        let (power, rows) = (config.power.clone(), writer.sender());
+        let (power, rows) = (of_this_machine(&config.power, control.url()), writer.sender());
         let sampling = in_background(move || PowerSampler::start(power, rows, clock)).await;
         let power = match sampling {
             Ok(power) => power,
@@ -163,6 +164,29 @@ impl Ground {
         })
         .await
     }
+}
+
+/// Without a word about power, this machine's GPUs are taken for the engine's only where the engine's
+/// address says that it is on this machine.
+fn of_this_machine(power: &PowerConfig, engine_url: &str) -> PowerConfig {
+    let told = power.gpus.list.is_some() || power.gpus.engine_pid.is_some();
+    let mut power = power.clone();
+    if power.choice == PowerChoice::Auto && !told && !on_loopback(engine_url) {
+        power.choice = PowerChoice::Unknown {
+            reason: "the engine's address is not this machine's own: name its power with \
+                     --power dcgm:URL, or --power nvml where it does run here"
+                .to_owned(),
+        };
+    }
+    power
+}
+
+fn on_loopback(url: &str) -> bool {
+    let host = reqwest::Url::parse(url).ok().and_then(|url| url.host_str().map(str::to_owned));
+    host.is_some_and(|host| {
+        let address = host.trim_matches(['[', ']']).parse::<IpAddr>();
+        host == "localhost" || address.is_ok_and(|address| address.is_loopback())
+    })
 }
 
 enum Polling {
@@ -239,4 +263,32 @@ async fn in_background<T: Send + 'static>(
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {
     tokio::task::spawn_blocking(work).await.map_err(|error| Error::Internal(error.to_string()))?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::power::GpuChoice;
+
+    #[test]
+    fn the_gpus_here_are_no_remote_engines() {
+        let auto = PowerConfig::new(PowerChoice::Auto);
+        let named = PowerConfig {
+            gpus: GpuChoice { list: Some(vec!["0".to_owned()]), engine_pid: None },
+            ..auto.clone()
+        };
+        let nvml = PowerConfig::new(PowerChoice::Nvml { library: None });
+        for (power, url, sampled) in [
+            (&auto, "http://127.0.0.1:8000", true),
+            (&auto, "http://localhost:8000/v1", true),
+            (&auto, "http://[::1]:8000", true),
+            (&auto, "http://10.0.0.7:8000", false),
+            (&auto, "https://engine.example", false),
+            (&named, "http://10.0.0.7:8000", true),
+            (&nvml, "http://10.0.0.7:8000", true),
+        ] {
+            let choice = of_this_machine(power, url).choice;
+            assert_eq!(choice == power.choice, sampled, "{url}: {choice:?}");
+        }
+    }
 }

@@ -9,11 +9,15 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::capacity::{Search, Verdict};
+use super::capacity_gpus::gpu_count;
 use super::levels::LevelMinimum;
+use super::power_figures::{PowerFigures, Served, power_figures};
+use super::power_window::{level_window, window_power};
+use super::settings::ReplaySettings;
 use super::slo::Condition;
-use crate::clock::unix_seconds;
-use crate::power::energy::{Reading, energy};
-use crate::trace::record::{LevelRow, PowerRow};
+use crate::power::PowerSettings;
+use crate::power::readings::Readings;
+use crate::trace::record::LevelRow;
 
 /// How a search was made; in the manifest under `capacity`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -27,14 +31,19 @@ pub struct CapacitySettings {
     pub max_agents: u32,
     /// The search ends when the limit is known to so many agents.
     pub resolution: u32,
-    /// The name of the minimum.
+    /// The name of the minimum; where something was changed in it, with the changes behind it.
     pub preset: String,
+    /// What was changed in the preset, a phrase each.
+    pub preset_changes: Vec<String>,
     /// What a level must have to count.
     pub minimum: LevelMinimum,
     /// A level is ended after this time, whatever it has.
     pub level_time_s: f64,
-    /// GPUs that serve.
-    pub gpus: Option<u32>,
+    /// The number of GPUs that serve, where it was given.
+    #[serde(alias = "gpus")]
+    pub gpu_count: Option<u32>,
+    /// Their names, where they were given.
+    pub gpu_names: Option<Vec<String>>,
     /// The search ended before it was over: it was told to stop, or a failed request was to end it.
     pub interrupted: bool,
 }
@@ -90,28 +99,41 @@ pub struct CapacityFigures {
     pub client_limited: Option<bool>,
     /// The level whose figures stand below and in the rest of the summary.
     pub level: Option<u32>,
+    /// GPUs that serve.
+    pub gpus: Figure,
     /// Agents over GPUs.
     pub agents_per_gpu: Figure,
     /// Agents over the mean power of the GPUs in the level's steady window.
     pub agents_per_mw: Figure,
     /// Mean power of the GPUs in the level's steady window.
     pub mean_power_w: Figure,
+    /// Their energy in it.
+    pub energy_j: Figure,
     /// Output tokens over time and GPUs, in the level's steady window.
     pub output_tokens_per_s_per_gpu: Figure,
     /// Trajectories completed over time and GPUs, in the level's steady window.
     pub trajectories_per_h_per_gpu: Figure,
+    /// `energy_j` over the output tokens of the level's turns.
+    pub joules_per_output_token: Figure,
+    /// `energy_j` over the requests that were sent in the steady window and answered whole.
+    pub joules_per_turn: Figure,
+    /// `energy_j` over the trajectories that were completed within the steady window.
+    pub joules_per_trajectory: Figure,
+    /// How power was measured, its boundary, and each device, in the level's steady window.
+    pub power: PowerFigures,
     /// The levels in the order tried.
     pub curve: Vec<LevelRow>,
     /// How the search was made.
     pub settings: CapacitySettings,
 }
 
-/// The figures of a search. `anchor_ns` is the run clock's.
+/// The figures of a search.
 pub fn capacity_figures(
     levels: &[LevelRow],
-    power: &[PowerRow],
+    readings: &Readings,
     settings: &CapacitySettings,
-    anchor_ns: i64,
+    power: &PowerSettings,
+    replay: &ReplaySettings,
 ) -> CapacityFigures {
     let mut search = Search::new(settings.max_agents, settings.resolution);
     for row in levels {
@@ -121,7 +143,19 @@ pub fn capacity_figures(
     let judged = levels.iter().any(|row| Verdict::named(&row.verdict) != Verdict::Invalid);
     let max_agents = judged.then_some(answer.max_agents);
     let level = shown_level(levels, answer.max_agents);
-    let figures = LevelFigures { level, max_agents, gpus: settings.gpus, power, anchor_ns };
+    let figures =
+        LevelFigures { level, max_agents, gpus: gpu_count(settings, power, replay.simulated) };
+    let window = level.map(level_window).unwrap_or_default();
+    let energy = window_power(readings, power, &window, replay.clock_anchor_ns);
+    let served = figures.served(replay.simulated, &settings.slo);
+    let power = power_figures(energy, power, &served);
+    let of_power = |name: &str, value: Option<f64>| {
+        let reason = figures.window().err().or_else(|| power.why.get(name).cloned());
+        match (reason, value) {
+            (None, Some(value)) => Figure::known(value),
+            (reason, _) => Figure::unknown(reason.unwrap_or_default()),
+        }
+    };
     let mut capacity = CapacityFigures {
         max_agents,
         result: String::new(),
@@ -131,11 +165,17 @@ pub fn capacity_figures(
         binding_condition: binding_condition(levels, &settings.conditions()),
         client_limited: None,
         level: level.map(|row| row.level),
+        gpus: Figure::of(figures.gpus()),
         agents_per_gpu: Figure::of(figures.agents_per_gpu()),
-        agents_per_mw: Figure::of(figures.agents_per_mw()),
-        mean_power_w: Figure::of(figures.mean_power_w()),
+        agents_per_mw: of_power("agents_per_mw", power.agents_per_mw),
+        mean_power_w: of_power("mean_power_w", power.mean_power_w),
+        energy_j: of_power("energy_j", power.energy_j),
         output_tokens_per_s_per_gpu: Figure::of(figures.output_tokens_per_s_per_gpu()),
         trajectories_per_h_per_gpu: Figure::of(figures.trajectories_per_h_per_gpu()),
+        joules_per_output_token: of_power("joules_per_output_token", power.joules_per_output_token),
+        joules_per_turn: of_power("joules_per_turn", power.joules_per_turn),
+        joules_per_trajectory: of_power("joules_per_trajectory", power.joules_per_trajectory),
+        power,
         curve: levels.to_vec(),
         settings: settings.clone(),
     };
@@ -196,182 +236,66 @@ fn binding_condition(levels: &[LevelRow], conditions: &[Condition]) -> Option<St
 struct LevelFigures<'rows> {
     level: Option<&'rows LevelRow>,
     max_agents: Option<u32>,
-    gpus: Option<u32>,
-    power: &'rows [PowerRow],
-    anchor_ns: i64,
+    gpus: Result<u32, String>,
 }
 
 impl LevelFigures<'_> {
     fn gpus(&self) -> Result<f64, String> {
-        let gpus = self.gpus.filter(|gpus| *gpus > 0);
-        gpus.map(f64::from).ok_or_else(|| "the number of GPUs was not given (--gpus N)".to_owned())
+        self.gpus.clone().map(f64::from)
     }
 
-    fn agents(&self) -> Result<f64, String> {
-        self.max_agents.map(f64::from).ok_or_else(|| "no level could be judged".to_owned())
-    }
-
-    /// The level's row and the start and end of its steady window; of a level that held.
-    fn window(&self) -> Result<(&LevelRow, f64, f64), String> {
-        if self.max_agents.is_none_or(|agents| agents == 0) {
-            return Err("no level held the service level".to_owned());
+    /// The level's row and the length of its steady window in seconds; of a level that held.
+    fn window(&self) -> Result<(&LevelRow, f64), String> {
+        match self.max_agents {
+            None => return Err("no level could be judged".to_owned()),
+            Some(0) => return Err("no level held the service level".to_owned()),
+            Some(_) => {}
         }
         let level = self.level.ok_or_else(|| "no level was tried".to_owned())?;
-        match level.start_ms.zip(level.end_ms) {
-            Some((start, end)) if end > start => Ok((level, start / 1e3, end / 1e3)),
-            _ => Err("the level has no steady window".to_owned()),
-        }
+        let length_s = level_window(level).steady_s();
+        Ok((level, length_s.ok_or_else(|| "the level has no steady window".to_owned())?))
     }
 
     fn agents_per_gpu(&self) -> Result<f64, String> {
-        Ok(self.agents()? / self.gpus()?)
+        let agents = self.max_agents.ok_or_else(|| "no level could be judged".to_owned())?;
+        Ok(f64::from(agents) / self.gpus()?)
+    }
+
+    fn output_tokens_per_s(&self) -> Result<f64, String> {
+        let rate = self.window()?.0.output_tokens_per_s;
+        rate.ok_or_else(|| "a response told no number of output tokens".to_owned())
     }
 
     fn output_tokens_per_s_per_gpu(&self) -> Result<f64, String> {
-        let (level, ..) = self.window()?;
-        let rate = level
-            .output_tokens_per_s
-            .ok_or_else(|| "a response told no number of output tokens".to_owned())?;
-        Ok(rate / self.gpus()?)
+        Ok(self.output_tokens_per_s()? / self.gpus()?)
     }
 
     fn trajectories_per_h_per_gpu(&self) -> Result<f64, String> {
-        let (level, start, end) = self.window()?;
-        Ok(level.n_steady_trajectories as f64 * 3600.0 / (end - start) / self.gpus()?)
-    }
-
-    fn agents_per_mw(&self) -> Result<f64, String> {
-        Ok(self.agents()? / (self.mean_power_w()? / 1e6))
-    }
-
-    fn mean_power_w(&self) -> Result<f64, String> {
-        // Host power is no GPU's; where two sources tell of the same GPUs, one of them counts.
-        let source = ["nvml", "dcgm", "constant"]
-            .into_iter()
-            .find(|source| self.power.iter().any(|row| row.source == *source))
-            .ok_or_else(|| "no GPU power was sampled".to_owned())?;
-        let (_, start, end) = self.window()?;
-        let wall = unix_seconds(self.anchor_ns);
-        let mut of_device: BTreeMap<&str, Vec<&PowerRow>> = BTreeMap::new();
-        for row in self.power.iter().filter(|row| row.source == source) {
-            of_device.entry(&row.device).or_default().push(row);
+        let (level, length_s) = self.window()?;
+        if level.n_steady_trajectories == 0 {
+            return Err("no trajectory was completed within the steady window".to_owned());
         }
-        let mut watts = 0.0;
-        for (device, mut rows) in of_device {
-            rows.sort_by(|a, b| a.ts.total_cmp(&b.ts));
-            let readings: Vec<Reading> = rows
-                .iter()
-                .map(|row| Reading { ts: row.ts, power_w: row.power_w, energy_j: row.energy_j })
-                .collect();
-            let used = energy(&readings, wall + start, wall + end, interval_s(&rows))
-                .map_err(|invalid| format!("{device}: {invalid}"))?;
-            watts += used.mean_power_w;
-        }
-        if watts > 0.0 { Ok(watts) } else { Err("the mean power is 0".to_owned()) }
+        Ok(level.n_steady_trajectories as f64 * 3600.0 / length_s / self.gpus()?)
     }
-}
 
-/// The time between two samples of a device: the median of the differences of their due times.
-fn interval_s(rows: &[&PowerRow]) -> f64 {
-    let mut steps: Vec<f64> = rows.windows(2).map(|pair| pair[1].due - pair[0].due).collect();
-    steps.sort_by(f64::total_cmp);
-    steps.get(steps.len() / 2).copied().unwrap_or(f64::INFINITY)
+    /// What the level's energy served, from its row alone.
+    fn served(&self, simulated: bool, slo: &[String]) -> Served {
+        let load = format!("at the service level {}", slo.join(" and "));
+        let (level, length_s) = match self.window() {
+            Ok(found) => found,
+            Err(reason) => return Served::nothing(&reason, simulated, load),
+        };
+        Served {
+            agents: Ok(level.agents),
+            output_tokens: self.output_tokens_per_s().map(|rate| rate * length_s),
+            turns: Ok(level.n_requests - level.n_failed),
+            trajectories: Ok(level.n_steady_trajectories),
+            simulated,
+            load,
+        }
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const SLO: &str = "ttft.p95<=1s";
-
-    fn level(level: u32, agents: u32, verdict: &str, ttft: f64) -> LevelRow {
-        LevelRow {
-            level,
-            agents,
-            start_ms: Some(f64::from(level) * 1e4),
-            end_ms: Some(f64::from(level) * 1e4 + 5e3),
-            n_steady_trajectories: 10,
-            output_tokens_per_s: Some(400.0),
-            verdict: verdict.into(),
-            values: serde_json::json!({ SLO: ttft, "errors<=0": 0 }).to_string(),
-            ..LevelRow::default()
-        }
-    }
-
-    fn settings(gpus: Option<u32>) -> CapacitySettings {
-        CapacitySettings {
-            slo: vec![SLO.into(), "errors<=0".into()],
-            max_agents: 4,
-            resolution: 1,
-            gpus,
-            ..CapacitySettings::default()
-        }
-    }
-
-    #[test]
-    fn the_answer_follows_from_the_verdicts() {
-        let tried = |verdicts: &[(u32, &str)]| {
-            let rows: Vec<LevelRow> = (0..)
-                .zip(verdicts)
-                .map(|(index, (agents, verdict))| level(index, *agents, verdict, 2000.0))
-                .collect();
-            let capacity = capacity_figures(&rows, &[], &settings(Some(2)), 0);
-            (capacity.max_agents, capacity.saturated, capacity.result)
-        };
-        let (agents, saturated, words) = tried(&[(2, "pass"), (4, "pass"), (4, "pass")]);
-        assert_eq!((agents, saturated), (Some(4), false));
-        assert!(words.starts_with("not saturated"), "{words}");
-        let (agents, saturated, words) = tried(&[(2, "pass"), (4, "fail"), (3, "fail")]);
-        assert_eq!((agents, saturated), (Some(2), true));
-        assert!(words.starts_with("2 agents hold"), "{words}");
-        let (agents, saturated, words) = tried(&[(2, "fail"), (1, "fail")]);
-        assert_eq!((agents, saturated), (Some(0), true));
-        assert!(words.starts_with("0 agents"), "{words}");
-        let (agents, saturated, words) = tried(&[(2, "invalid")]);
-        assert_eq!((agents, saturated), (None, false));
-        assert!(words.starts_with("no level could be judged"), "{words}");
-    }
-
-    fn power(source: &str, device: &str, watts: f64) -> Vec<PowerRow> {
-        (0..600)
-            .map(|tick| PowerRow {
-                ts: f64::from(tick) * 0.1,
-                due: f64::from(tick) * 0.1,
-                source: source.into(),
-                device: device.into(),
-                power_w: Some(watts),
-                ..PowerRow::default()
-            })
-            .collect()
-    }
-
-    #[test]
-    fn figures_are_over_the_gpus_and_their_power() {
-        let levels = [level(0, 2, "pass", 500.0), level(1, 4, "fail", 2000.0)];
-        let rows = [power("nvml", "a", 300.0), power("nvml", "b", 100.0), power("rapl", "c", 9.0)];
-        let capacity = capacity_figures(&levels, &rows.concat(), &settings(Some(4)), 0);
-        assert_eq!(capacity.agents_per_gpu, Figure::known(0.5));
-        assert_eq!(capacity.output_tokens_per_s_per_gpu, Figure::known(100.0));
-        assert_eq!(capacity.trajectories_per_h_per_gpu, Figure::known(1800.0));
-        let watts = capacity.mean_power_w.value.unwrap();
-        assert!((watts - 400.0).abs() < 1e-6, "{watts}");
-        assert!((capacity.agents_per_mw.value.unwrap() - 5000.0).abs() < 1e-3);
-        assert_eq!(capacity.binding_condition.as_deref(), Some(SLO));
-    }
-
-    #[test]
-    fn what_is_not_known_is_null_with_a_reason() {
-        let levels = [level(0, 2, "pass", 500.0)];
-        let capacity = capacity_figures(&levels, &[], &settings(None), 0);
-        assert_eq!(capacity.client_limited, None);
-        assert_eq!(capacity.binding_condition, None);
-        for (figure, reason) in [
-            (&capacity.agents_per_gpu, "--gpus"),
-            (&capacity.output_tokens_per_s_per_gpu, "--gpus"),
-            (&capacity.agents_per_mw, "no GPU power was sampled"),
-        ] {
-            assert_eq!(figure.value, None);
-            assert!(figure.reason.as_deref().is_some_and(|text| text.contains(reason)));
-        }
-    }
-}
+#[path = "capacity_summary_tests.rs"]
+mod tests;

@@ -95,9 +95,13 @@ pub fn judge(level: &Level<'_>, conditions: &[Condition], minimum: &LevelMinimum
         n_requests: requests.len() as u64,
         n_failed: requests.iter().filter(|row| row.status == RequestStatus::Failed).count() as u64,
         n_trajectories: level.trajectories.iter().filter(|row| ended(row)).count() as u64,
-        n_steady_trajectories: steady_trajectories(level),
+        n_steady_trajectories: completed_within(level.trajectories, &level.window),
         output_tokens_per_s: output_tokens.zip(steady_s).map(|(tokens, s)| tokens as f64 / s),
         // An agent without a judged request has not met the service level.
+        // Of a level's power its requests say nothing: `power_window::fill_level` does.
+        mean_power_w: None,
+        energy_j: None,
+        power_reason: None,
         agents_within_pct: (!alone.is_empty())
             .then(|| within as f64 * 100.0 / f64::from(level.agents)),
         worst_agent: worst.map(|agent| agent.id),
@@ -109,14 +113,15 @@ pub fn judge(level: &Level<'_>, conditions: &[Condition], minimum: &LevelMinimum
     }
 }
 
-fn steady_trajectories(level: &Level<'_>) -> u64 {
-    let Some((start, end)) = level.window.steady_start_ms.zip(level.window.steady_end_ms) else {
+/// Trajectories that were completed within the steady state.
+pub fn completed_within(trajectories: &[TrajectoryRow], window: &Window) -> u64 {
+    let Some((start, end)) = window.steady_start_ms.zip(window.steady_end_ms) else {
         return 0;
     };
     let within = |row: &&TrajectoryRow| {
         row.completed && row.end_ms.is_some_and(|end_ms| (start..=end).contains(&end_ms))
     };
-    level.trajectories.iter().filter(within).count() as u64
+    trajectories.iter().filter(within).count() as u64
 }
 
 fn values(conditions: &[Condition], requests: &[&RequestRow]) -> Vec<Option<f64>> {

@@ -8,6 +8,7 @@
 pub mod attempts;
 pub mod arrivals;
 pub mod capacity;
+pub mod capacity_gpus;
 pub mod capacity_summary;
 pub mod client;
 mod content;
@@ -21,6 +22,7 @@ mod open_loop;
 pub mod open_loop_figures;
 pub mod plan;
 pub mod power_figures;
+pub mod power_window;
 pub mod prefix_hits;
 pub mod progress;
 pub mod response;

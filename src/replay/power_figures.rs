@@ -1,15 +1,18 @@
-//! Energy of a replay's steady state, and what a joule and a megawatt served.
+//! What a joule and a megawatt served in a steady window.
 //!
-//! Pure: from the rows of `power` and `requests` and the manifest's settings, so that it can be
-//! recomputed. A total is valid when every device's figure is; an invalid figure is null with a reason.
+//! Pure: from the window's energy and what was served in it, so that it can be recomputed from the
+//! tables. Every null figure has its reason in `why`.
+
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::levels::completed_within;
+use super::power_window::{DeviceFigures, WindowPower, window_power};
 use super::settings::ReplaySettings;
-use crate::clock::unix_seconds;
-use crate::power::energy::{Energy, Method, Reading, energy};
+use crate::power::readings::Readings;
 use crate::power::{Boundary, PowerSettings};
-use crate::trace::record::{Phase, PowerRow, RequestRow, RequestStatus};
+use crate::trace::record::{Phase, RequestRow, RequestStatus, TrajectoryRow};
 
 /// Power and energy in the steady state.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -33,45 +36,90 @@ pub struct PowerFigures {
     pub method: Option<String>,
     /// Whether the totals may be believed.
     pub valid: bool,
-    /// Why not.
+    /// Why not, or why nothing is made of them.
     pub reason: Option<String>,
-    /// Output tokens of the steady state's requests.
+    /// Output tokens of the steady state's requests, over `energy_j`.
     pub output_tokens_per_joule: Option<f64>,
     /// The reverse.
     pub joules_per_output_token: Option<f64>,
+    /// `energy_j` over the requests that were sent in the steady state and answered whole.
+    pub joules_per_turn: Option<f64>,
+    /// `energy_j` over the trajectories that were completed within the steady state.
+    pub joules_per_trajectory: Option<f64>,
     /// Agents over mean power in megawatts.
     pub agents_per_mw: Option<f64>,
+    /// Why a figure is null, by its name.
+    pub why: BTreeMap<String, String>,
     /// What `agents_per_mw` was held against.
     pub load: String,
 }
 
-/// One device.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct DeviceFigures {
-    /// Its UUID or name.
-    pub device: String,
-    /// Energy used.
-    pub energy_j: Option<f64>,
-    /// Mean power.
-    pub mean_power_w: Option<f64>,
-    /// Mean power before the run; null without a baseline.
-    pub idle_power_w: Option<f64>,
-    /// `counter` or `trapezoid`.
-    pub method: Option<String>,
-    /// Whether the figures may be believed.
-    pub valid: bool,
-    /// Why not.
-    pub reason: Option<String>,
+/// What was served in a steady window; a count that is not known has a reason instead.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Served {
+    /// Agents at work at once.
+    pub agents: Result<u32, String>,
+    /// Output tokens of the turns.
+    pub output_tokens: Result<f64, String>,
+    /// Requests sent in the window and answered whole.
+    pub turns: Result<u64, String>,
+    /// Trajectories completed within the window.
+    pub trajectories: Result<u64, String>,
+    /// The embedded engine answered.
+    pub simulated: bool,
+    /// What the agents were held against.
+    pub load: String,
+}
+
+impl Served {
+    /// Nothing that figures could be made of, for one reason.
+    pub fn nothing(reason: &str, simulated: bool, load: String) -> Self {
+        let none = || reason.to_owned();
+        Self {
+            agents: Err(none()),
+            output_tokens: Err(none()),
+            turns: Err(none()),
+            trajectories: Err(none()),
+            simulated,
+            load,
+        }
+    }
 }
 
 /// The figures of a replay; without sampling they say why there are none.
-pub fn power_figures(
-    rows: &[PowerRow],
+pub fn replay_power(
+    readings: &Readings,
     requests: &[RequestRow],
+    trajectories: &[TrajectoryRow],
     replay: &ReplaySettings,
     power: &PowerSettings,
 ) -> PowerFigures {
+    let answered: Vec<&RequestRow> = requests
+        .iter()
+        .filter(|row| row.phase == Phase::Steady && row.status == RequestStatus::Ok)
+        .collect();
+    let tokens: Option<u64> = answered.iter().map(|row| row.completion_tokens).sum();
+    let served = Served {
+        agents: match replay.arrivals {
+            Some(_) => Err("in the open loop the number of agents is not fixed".to_owned()),
+            None => Ok(replay.agents),
+        },
+        output_tokens: tokens
+            .map(|tokens| tokens as f64)
+            .ok_or_else(|| "a response told no number of output tokens".to_owned()),
+        turns: Ok(answered.len() as u64),
+        trajectories: Ok(completed_within(trajectories, &replay.window)),
+        simulated: replay.simulated,
+        load: "at fixed load, no service level".to_owned(),
+    };
+    let energy = window_power(readings, power, &replay.window, replay.clock_anchor_ns);
+    power_figures(energy, power, &served)
+}
+
+/// The figures of a window.
+pub fn power_figures(energy: WindowPower, power: &PowerSettings, served: &Served) -> PowerFigures {
+    let WindowPower { devices, energy_j, mean_power_w, method, reason } = energy;
+    let reason = reason.or_else(|| not_the_engines_own(served.simulated, power).map(str::to_owned));
     let mut figures = PowerFigures {
         source: power.source.clone(),
         boundary: power
@@ -79,57 +127,54 @@ pub fn power_figures(
             .map(|own| if power.pue.is_some() { Boundary::Facility } else { own }),
         rule: power.rule.clone(),
         pue: power.pue,
-        load: "at fixed load, no service level".to_owned(),
+        devices,
+        energy_j,
+        mean_power_w,
+        method,
+        valid: energy_j.is_some(),
+        reason: reason.clone(),
+        load: served.load.clone(),
         ..PowerFigures::default()
     };
-    if power.source.is_none() {
-        let reason = power.reason.as_deref().unwrap_or("power was not sampled");
-        figures.reason = Some(reason.to_owned());
-        return figures;
-    }
-    let (Some(start_ms), Some(end_ms), Some(length_s)) =
-        (replay.window.steady_start_ms, replay.window.steady_end_ms, replay.window.steady_s())
-    else {
-        figures.reason = Some("no steady state".to_owned());
-        return figures;
+    let mut why = BTreeMap::new();
+    let mut null = |name: &str, reason: String| {
+        why.insert(name.to_owned(), reason);
+        None
     };
-    let wall = |run_ms: f64| unix_seconds(replay.clock_anchor_ns) + run_ms / 1e3;
-    let window = (wall(start_ms), wall(end_ms));
-    figures.devices =
-        power.devices.iter().map(|device| of_device(device, rows, window, power)).collect();
-    figures.reason = figures.devices.iter().find_map(|device| {
-        device.reason.as_ref().map(|reason| format!("{}: {reason}", device.device))
-    });
-    figures.energy_j = figures.devices.iter().map(|device| device.energy_j).sum();
-    figures.energy_j = figures.energy_j.map(|energy_j| energy_j * power.pue.unwrap_or(1.0));
-    figures.valid = figures.energy_j.is_some();
-    figures.method = total_method(&figures.devices);
-    let Some(energy_j) = figures.energy_j else { return figures };
-    let mean_power_w = energy_j / length_s;
-    figures.mean_power_w = Some(mean_power_w);
-    if let Some(reason) = not_the_engines_own(replay, power) {
-        figures.reason = Some(reason.to_owned());
-        return figures;
+    let unusable = || reason.clone().unwrap_or_default();
+    if energy_j.is_none() {
+        let _: Option<f64> = null("energy_j", unusable());
+        let _: Option<f64> = null("mean_power_w", unusable());
     }
-    if replay.arrivals.is_some() {
-        let reason = "no agents per MW: in the open loop the number of agents is not fixed";
-        figures.reason = Some(reason.to_owned());
-    } else {
-        figures.agents_per_mw = Some(f64::from(replay.agents) / (mean_power_w / 1e6));
-    }
-    if let Some(tokens) = output_tokens(requests).filter(|tokens| *tokens > 0) {
-        figures.output_tokens_per_joule = Some(tokens as f64 / energy_j);
-        figures.joules_per_output_token = Some(energy_j / tokens as f64);
-    }
+    let usable = energy_j.zip(mean_power_w).filter(|_| reason.is_none());
+    let mut joules_per = |name: &str, n: Result<f64, String>| match (usable, n) {
+        (None, _) => null(name, unusable()),
+        (_, Err(reason)) => null(name, reason),
+        (_, Ok(n)) if n <= 0.0 => null(name, "none was served in the steady window".to_owned()),
+        (Some((energy_j, _)), Ok(n)) => Some(energy_j / n),
+    };
+    let count = |n: &Result<u64, String>| n.clone().map(|n| n as f64);
+    figures.joules_per_output_token =
+        joules_per("joules_per_output_token", served.output_tokens.clone());
+    figures.output_tokens_per_joule = figures.joules_per_output_token.map(|joules| 1.0 / joules);
+    figures.joules_per_turn = joules_per("joules_per_turn", count(&served.turns));
+    figures.joules_per_trajectory =
+        joules_per("joules_per_trajectory", count(&served.trajectories));
+    figures.agents_per_mw = match (usable, &served.agents) {
+        (None, _) => null("agents_per_mw", unusable()),
+        (_, Err(reason)) => null("agents_per_mw", reason.clone()),
+        (Some((_, watts)), Ok(agents)) => Some(f64::from(*agents) / (watts / 1e6)),
+    };
+    figures.why = why;
     figures
 }
 
 /// Why the power that was measured cannot be held against what the engine did.
-fn not_the_engines_own(replay: &ReplaySettings, power: &PowerSettings) -> Option<&'static str> {
+fn not_the_engines_own(simulated: bool, power: &PowerSettings) -> Option<&'static str> {
     match power.source.as_deref() {
         // A figure that the user gave is taken for what it was given for.
-        Some("constant") => None,
-        _ if replay.simulated => {
+        Some("constant") | None => None,
+        _ if simulated => {
             Some("no agents per MW: the engine is simulated, the measured power is not its own")
         }
         Some("rapl") => Some("no agents per MW: RAPL measures CPU packages, not what serves"),
@@ -137,65 +182,28 @@ fn not_the_engines_own(replay: &ReplaySettings, power: &PowerSettings) -> Option
     }
 }
 
-fn of_device(
-    device: &str,
-    rows: &[PowerRow],
-    (start, end): (f64, f64),
-    power: &PowerSettings,
-) -> DeviceFigures {
-    let mut readings: Vec<Reading> = rows
-        .iter()
-        .filter(|row| row.device == device)
-        .filter(|row| row.power_w.is_some() || row.energy_j.is_some())
-        .map(|row| Reading { ts: row.ts, power_w: row.power_w, energy_j: row.energy_j })
-        .collect();
-    readings.sort_by(|a, b| a.ts.total_cmp(&b.ts));
-    let idle = power.idle.as_ref().and_then(|idle| idle.mean_power_w.get(device).copied());
-    let figures = DeviceFigures {
-        device: device.to_owned(),
-        idle_power_w: idle.flatten(),
-        ..DeviceFigures::default()
-    };
-    match energy(&readings, start, end, power.interval_ms / 1e3) {
-        Ok(Energy { energy_j, mean_power_w, method }) => DeviceFigures {
-            energy_j: Some(energy_j),
-            mean_power_w: Some(mean_power_w),
-            method: Some(
-                match method {
-                    Method::Counter => "counter",
-                    Method::Trapezoid => "trapezoid",
-                }
-                .to_owned(),
-            ),
-            valid: true,
-            ..figures
-        },
-        Err(invalid) => DeviceFigures { reason: Some(invalid.to_string()), ..figures },
-    }
-}
-
-fn total_method(devices: &[DeviceFigures]) -> Option<String> {
-    let mut methods = devices.iter().map(|device| device.method.as_deref());
-    let first = methods.next()??;
-    let same = methods.try_fold(true, |same, method| Some(same && method? == first))?;
-    Some(if same { first } else { "mixed" }.to_owned())
-}
-
-/// As in the summary's rates: of requests sent in the steady state and answered whole; none where one
-/// of them does not tell.
-fn output_tokens(requests: &[RequestRow]) -> Option<u64> {
-    let counted =
-        requests.iter().filter(|row| row.phase == Phase::Steady && row.status == RequestStatus::Ok);
-    counted.map(|row| row.completion_tokens).sum()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn served(simulated: bool) -> Served {
+        Served {
+            agents: Ok(8),
+            output_tokens: Ok(500.0),
+            turns: Ok(10),
+            trajectories: Ok(0),
+            simulated,
+            load: "at fixed load, no service level".to_owned(),
+        }
+    }
+
+    fn energy() -> WindowPower {
+        WindowPower { energy_j: Some(4000.0), mean_power_w: Some(400.0), ..WindowPower::default() }
+    }
+
     #[test]
     fn agents_per_megawatt_need_the_engines_own_power() {
-        // (source, simulated, whether agents per MW may be given)
+        // (source, simulated, whether figures may be given)
         let cases = [
             ("nvml", false, true),
             ("dcgm", false, true),
@@ -204,11 +212,41 @@ mod tests {
             ("constant", true, true),
         ];
         for (source, simulated, allowed) in cases {
-            let replay = ReplaySettings { simulated, ..ReplaySettings::default() };
             let power =
                 PowerSettings { source: Some(source.to_owned()), ..PowerSettings::default() };
-            let refused = not_the_engines_own(&replay, &power);
-            assert_eq!(refused.is_none(), allowed, "{source}, simulated {simulated}: {refused:?}");
+            let figures = power_figures(energy(), &power, &served(simulated));
+            assert_eq!(figures.agents_per_mw, allowed.then_some(20_000.0), "{source}: {figures:?}");
+            assert_eq!(figures.joules_per_turn, allowed.then_some(400.0), "{source}: {figures:?}");
+            assert_eq!(figures.why.contains_key("agents_per_mw"), !allowed);
+            // What was measured was measured all the same.
+            assert_eq!((figures.energy_j, figures.valid), (Some(4000.0), true));
         }
+    }
+
+    #[test]
+    fn every_null_figure_has_its_reason() {
+        let power = PowerSettings { source: Some("nvml".to_owned()), ..PowerSettings::default() };
+        let figures = power_figures(energy(), &power, &served(false));
+        assert_eq!(figures.joules_per_output_token, Some(8.0));
+        assert_eq!(figures.output_tokens_per_joule, Some(0.125));
+        assert_eq!(figures.joules_per_trajectory, None);
+        let why: Vec<_> = figures.why.iter().map(|(name, why)| (name.as_str(), &**why)).collect();
+        assert_eq!(why, [("joules_per_trajectory", "none was served in the steady window")]);
+
+        let broken =
+            WindowPower { reason: Some("GPU-0: a gap".to_owned()), ..WindowPower::default() };
+        let figures = power_figures(broken, &power, &served(false));
+        assert!(!figures.valid);
+        let named: Vec<&str> = figures.why.keys().map(String::as_str).collect();
+        let all = [
+            "agents_per_mw",
+            "energy_j",
+            "joules_per_output_token",
+            "joules_per_trajectory",
+            "joules_per_turn",
+            "mean_power_w",
+        ];
+        assert_eq!(named, all);
+        assert!(figures.why.values().all(|why| why == "GPU-0: a gap"), "{figures:?}");
     }
 }

@@ -15,13 +15,14 @@ use super::engine_figures::{EngineFigures, Span, engine_figures};
 use super::live_figures::{LiveFigures, live_figures};
 use super::measure::{from_due_ms, itl_ms, new_prompt_tokens, output_tokens_per_s, token_gaps};
 use super::open_loop_figures::{OpenLoopFigures, open_loop_figures};
-use super::power_figures::{PowerFigures, power_figures};
+use super::power_figures::{PowerFigures, replay_power};
 use super::prefix_hits::{PrefixHits, prefix_hits};
 use super::salts::CacheSharing;
 use super::settings::{ContentMode, EndedBy, LengthForcing, ReplaySettings};
 use super::statistics::Statistic;
 use crate::clock::unix_seconds;
 use crate::error::Result;
+use crate::power::readings::Readings;
 use crate::trace::Run;
 use crate::trace::record::{
     EngineSampleRow, LevelRow, OutputLength, Phase, PowerRow, RequestRow, RequestStatus,
@@ -185,12 +186,13 @@ pub fn summarize_run(run: &Run) -> Result<Summary> {
     let samples = run.rows::<EngineSampleRow>()?.collect::<Result<Vec<_>>>()?;
     let settings = run.manifest().settings.get("replay").cloned().unwrap_or_default();
     let settings = serde_json::from_value(settings).unwrap_or_default();
-    let power_rows = run.rows::<PowerRow>()?.collect::<Result<Vec<_>>>()?;
+    let power = run.manifest().settings.get("power").cloned().unwrap_or_default();
+    let power = serde_json::from_value(power).unwrap_or_default();
+    let readings = Readings::of_rows(&run.rows::<PowerRow>()?.collect::<Result<Vec<_>>>()?);
     let Some(search) = run.manifest().settings.get("capacity").cloned() else {
-        let power = run.manifest().settings.get("power").cloned().unwrap_or_default();
-        let power = serde_json::from_value(power).unwrap_or_default();
+        let figures = replay_power(&readings, &requests, &trajectories, &settings, &power);
         return Ok(Summary {
-            power: Some(power_figures(&power_rows, &requests, &settings, &power)),
+            power: Some(figures),
             ..summarize(&requests, &trajectories, &samples, &settings)
         });
     };
@@ -198,7 +200,7 @@ pub fn summarize_run(run: &Run) -> Result<Summary> {
     // A search that was killed never said so itself.
     search.interrupted |= !run.manifest().complete;
     let levels = run.rows::<LevelRow>()?.collect::<Result<Vec<_>>>()?;
-    let capacity = capacity_figures(&levels, &power_rows, &search, settings.clock_anchor_ns);
+    let capacity = capacity_figures(&levels, &readings, &search, &power, &settings);
     Ok(summarize_search(requests, trajectories, &samples, settings, capacity))
 }
 
@@ -232,13 +234,7 @@ fn search_notes(capacity: &CapacityFigures, cache_sharing: CacheSharing) -> Vec<
     if let Some(level) = capacity.level {
         notes.push(format!("the figures beside the level table are of level {level} alone"));
     }
-    if capacity.settings.preset == "quick" {
-        notes.push(
-            "preset quick: levels of seconds, far below the published 30 trajectories, 3 an agent \
-             and 10 minutes; a first look, not a result to publish"
-                .into(),
-        );
-    }
+    notes.extend(preset_note(&capacity.settings));
     if capacity.unstable {
         notes.push("a level passed once and failed once: the lower answer is given".into());
     }
@@ -251,6 +247,21 @@ fn search_notes(capacity: &CapacityFigures, cache_sharing: CacheSharing) -> Vec<
         notes.push(format!("the engine's cache was not emptied before every level: {apart}"));
     }
     notes
+}
+
+/// What a reader must know of a preset that is no measurement to publish, or is not itself any more.
+fn preset_note(settings: &CapacitySettings) -> Option<String> {
+    let preset = &settings.preset;
+    if preset.starts_with("quick") {
+        Some(format!(
+            "preset {preset}: levels of seconds, far below the published 30 trajectories, 3 an agent \
+             and 10 minutes; a first look, not a result to publish"
+        ))
+    } else if settings.preset_changes.is_empty() {
+        None
+    } else {
+        Some(format!("preset {preset}: not comparable with results of the preset as it is"))
+    }
 }
 
 /// The summary of a replay's rows, but for power.

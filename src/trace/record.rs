@@ -635,6 +635,12 @@ pub struct LevelRow {
     pub n_steady_trajectories: u64,
     /// Output tokens of the judged requests over the steady window's length.
     pub output_tokens_per_s: Option<f64>,
+    /// Mean power of the devices that serve in the steady window, times the power usage effectiveness.
+    pub mean_power_w: Option<f64>,
+    /// Their energy in it.
+    pub energy_j: Option<f64>,
+    /// Why there is no power figure.
+    pub power_reason: Option<String>,
     /// Share of the agents whose own requests meet every condition.
     pub agents_within_pct: Option<f64>,
     /// The agent that is furthest from meeting a condition, or nearest to missing one.

@@ -30,7 +30,7 @@ def test_every_number_of_a_level_follows_from_the_requests(
 ) -> None:
     slo = ["ttft.p95<=100s", "errors<=0"]
     run = agentbench.capacity(
-        captured.path, url=engine.url, slo=slo, max_agents=3, gpus=2, out=tmp_path / "run", **MINIMUM
+        captured.path, url=engine.url, slo=slo, max_agents=3, gpu_count=2, out=tmp_path / "run", **MINIMUM
     )
     assert run.manifest["kind"] == "capacity"
     requests, trajectories = run.requests().to_pandas(), run.trajectories().to_pandas()
@@ -55,8 +55,11 @@ def test_every_number_of_a_level_follows_from_the_requests(
     assert (capacity["max_agents"], capacity["saturated"]) == (3, False)
     assert capacity["result"].startswith("not saturated")
     assert capacity["agents_per_gpu"] == {"value": 1.5, "reason": None}
+    assert capacity["gpus"] == {"value": 2, "reason": None}
     assert capacity["agents_per_mw"]["value"] is None
-    assert capacity["agents_per_mw"]["reason"]
+    assert capacity["agents_per_mw"]["reason"] == capacity["power"]["reason"]
+    assert levels["mean_power_w"].isna().all()
+    assert set(levels["power_reason"]) == {capacity["power"]["reason"]}
     assert capacity["client_limited"] is None
     assert any("preset quick" in note for note in summary["notes"])
 
@@ -83,8 +86,8 @@ def test_the_command_line_prints_the_levels(
     assert "SIMULATED" in shown
     assert "not saturated" in shown
     assert "e2e.max<=100s" in shown
-    assert "--gpus" in shown
-    bound = ["--gpus", "2", "--tool-time", "none", "--output-length", "5", "--out", str(tmp_path / "bound")]
+    assert "--gpu-count N" in shown
+    bound = ["--gpu-count", "2", "--tool-time", "none", "--output-length", "5", "--out", str(tmp_path / "bound")]
     assert command_line([*arguments, "--slo", "errors<=0", *bound]) == 0
     assert re.search(r"^agents per GPU +at least 1 *$", capsys.readouterr().out, re.MULTILINE)
     run = agentbench.Run.open(tmp_path / "bound")
@@ -102,7 +105,7 @@ def test_the_command_line_prints_the_levels(
         (["--slo", "ttft<=1s"], "statistic is missing"),
         (["--slo", "queue.p95<=1s"], "engine's mean"),
         (["--tier", "gold"], "deepseek-v4-pro-1"),
-        (["--slo", "errors<=0", "--gpus", "0"], "gpus"),
+        (["--slo", "errors<=0", "--gpu-count", "0"], "gpu-count"),
         (["--slo", "errors<=0", "--preset", "slow"], "agentperf"),
     ],
 )

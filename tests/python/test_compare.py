@@ -60,7 +60,8 @@ def _capacity(summary: dict[str, Any], manifest: dict[str, Any]) -> None:
         "tier": None,
         "max_agents": 8,
         "resolution": 1,
-        "gpus": 1,
+        "gpu_count": 1,
+        "gpu_names": None,
         "minimum": minimum,
     }
     search |= {"preset": "quick", "level_time_s": 60.0, "interrupted": False}

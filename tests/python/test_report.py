@@ -13,6 +13,7 @@ import pytest
 from tests.python.traffic import agentbench, free_port, started, wait_up
 
 import agentbench as package
+from agentbench import _figures as figures
 from agentbench._cli import run as command_line
 from agentbench._report.markdown import escaped
 
@@ -56,7 +57,7 @@ def searched(
     minimum = {"min_trajectories": 1, "min_trajectories_per_agent": 0, "min_requests_per_agent": 1, "min_steady_s": 0.2}
     out = tmp_path_factory.mktemp("searched") / "run"
     slo = ["ttft.p95<=100s", "errors<=0"]
-    return package.capacity(captured.path, url=engine.url, slo=slo, max_agents=3, gpus=2, out=out, **minimum)
+    return package.capacity(captured.path, url=engine.url, slo=slo, max_agents=3, gpu_count=2, out=out, **minimum)
 
 
 def table(markdown: str, title: str) -> dict[str, list[str]]:
@@ -175,6 +176,7 @@ def test_a_search_reports_its_levels(searched: package.Run) -> None:
         assert (errors, number(requests), failed) == ("0", row["n_requests"], "0")
         check_three_digits(work[str(row["level"])][1], (row["end_ms"] - row["start_ms"]) / 1e3)
         check_three_digits(work[str(row["level"])][2], row["output_tokens_per_s"])
+        assert work[str(row["level"])][3:5] == [figures.number(row["mean_power_w"]), figures.number(row["energy_j"])]
     conditions = table(markdown, "conditions")
     assert conditions["service level"] == ["ttft.p95<=100s and errors<=0"]
     assert conditions["GPUs that serve"] == ["2"]
@@ -284,6 +286,11 @@ def test_what_a_reader_must_know_stands_on_top(
     assert graves == sorted(graves, reverse=True)
 
 
+def _power_of_a_search(summary: dict[str, Any], manifest: dict[str, Any]) -> None:
+    manifest["settings"]["power"] = {"source": "nvml"}
+    summary["capacity"]["mean_power_w"] = {"value": None, "reason": "GPU-0: a gap"}
+
+
 SEARCHED: list[tuple[str, str, Change]] = [
     ("client-limited", "nothing about the engine", lambda s, _: s["capacity"].update(client_limited=True)),
     ("interrupted", "not finished", lambda s, _: s["capacity"]["settings"].update(interrupted=True)),
@@ -291,7 +298,7 @@ SEARCHED: list[tuple[str, str, Change]] = [
     ("invalid", "no result", lambda s, _: s["capacity"].update(max_agents=None, level=None)),
     ("not saturated", "no limit of the engine", lambda _s, _m: None),
     ("unstable", "both ways", lambda s, _: s["capacity"].update(unstable=True)),
-    ("energy invalid", "from nvml: no GPU power", lambda _, m: m["settings"].update(power={"source": "nvml"})),
+    ("energy invalid", "from nvml: GPU-0: a gap", _power_of_a_search),
 ]
 
 

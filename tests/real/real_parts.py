@@ -25,6 +25,7 @@ import pytest
 if TYPE_CHECKING:
     import agentbench as library
 
+SESSIONS = 6
 REPOSITORY = Path(__file__).resolve().parents[2]
 ROOT = Path(os.environ.get("AGENTBENCH_REAL", REPOSITORY / ".real"))
 MODEL_NAME = "tiny"
@@ -242,3 +243,13 @@ def totals(turns: pd.DataFrame) -> Counters:
         output_tokens=int(turns["osl"].sum()),
         cached_tokens=int(turns["isl_cached"].sum()),
     )
+
+
+@dataclass(frozen=True)
+class Capture:
+    """A finished capture and what vLLM counted meanwhile."""
+
+    run: Path
+    counted: Counters
+    transcripts: list[list[dict[str, object]]]
+    output: str

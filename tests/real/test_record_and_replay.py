@@ -7,25 +7,23 @@ prompt, output and cached tokens must agree exactly.
 from __future__ import annotations
 
 import json
-import signal
 import subprocess
 import sys
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
 from real_parts import (
     CLAUDE,
     MODEL_NAME,
+    SESSIONS,
+    Capture,
     Counters,
     Engine,
     claude_environment,
     frame,
     free_port,
     settled,
-    start_claude,
     totals,
-    wait_for_proxy,
 )
 from real_parts import (
     agentbench as run_agentbench,
@@ -36,46 +34,9 @@ import agentbench
 if TYPE_CHECKING:
     from pathlib import Path
 
-SESSIONS = 6
+
 # The first test waits for vLLM to come up, which takes minutes on a busy machine.
 pytestmark = pytest.mark.timeout(900)
-
-
-@dataclass(frozen=True)
-class Capture:
-    """A finished capture and what vLLM counted meanwhile."""
-
-    run: Path
-    counted: Counters
-    transcripts: list[list[dict[str, object]]]
-    output: str
-
-
-@pytest.fixture(scope="module")
-def capture(vllm: Engine, tmp_path_factory: pytest.TempPathFactory) -> Capture:
-    """Six sessions at once through `agentbench capture`."""
-    folder = tmp_path_factory.mktemp("capture")
-    proxy = f"http://127.0.0.1:{free_port()}"
-    before = settled(vllm)
-    command = [sys.executable, "-m", "agentbench", "capture", "--upstream", vllm.url]
-    process = subprocess.Popen(
-        [*command, "--listen", proxy.removeprefix("http://"), "--out", str(folder / "run")],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    wait_for_proxy(proxy, process)
-    agents = [start_claude(folder / f"session-{k}", proxy, f"fix app.py, task {k}") for k in range(SESSIONS)]
-    transcripts = []
-    for agent in agents:
-        out, err = agent.communicate(timeout=240)
-        assert agent.returncode == 0, f"Claude Code failed: {out[-2000:]} {err[-2000:]}"
-        transcripts.append([json.loads(line) for line in out.splitlines() if line.startswith("{")])
-    counted = settled(vllm) - before
-    process.send_signal(signal.SIGINT)
-    output, _ = process.communicate(timeout=60)
-    assert process.returncode == 0, output
-    return Capture(folder / "run", counted, transcripts, output)
 
 
 def test_capture_agrees_with_vllm(capture: Capture) -> None:

@@ -7,7 +7,7 @@ use std::time::Duration;
 use agentbench::api::Api;
 use agentbench::power::{PowerChoice, PowerConfig};
 use agentbench::recording::{
-    CapacityRecording, CapacityRecordingConfig, MetricsPage, RecordingConfig, SearchConfig,
+    CapacityRecording, CapacityRecordingConfig, MetricsPage, PRESETS, RecordingConfig, SearchConfig,
 };
 use agentbench::replay::levels::{Level, LevelMinimum, judge};
 use agentbench::replay::slo::Condition;
@@ -74,7 +74,7 @@ fn search_config(
             tier: None,
             max_agents,
             resolution: 1,
-            preset: "quick".into(),
+            preset: PRESETS[0],
             minimum: LevelMinimum {
                 trajectories: 2,
                 trajectories_per_agent: 1,
@@ -82,7 +82,7 @@ fn search_config(
                 steady_s: 0.5,
             },
             level_time: Duration::from_secs(60),
-            gpus: Some(2),
+            gpu_count: Some(2),
         },
     }
 }
@@ -141,7 +141,14 @@ fn check_levels(searched: &Searched, slo: &[&str]) {
             trajectories: &trajectories,
         };
         let again = judge(&level, &conditions, &capacity.settings.minimum);
-        assert_eq!(LevelRow { cache_reset: row.cache_reset, ..again }, *row);
+        let again = LevelRow {
+            cache_reset: row.cache_reset,
+            mean_power_w: row.mean_power_w,
+            energy_j: row.energy_j,
+            power_reason: row.power_reason.clone(),
+            ..again
+        };
+        assert_eq!(again, *row);
 
         let agents: std::collections::BTreeSet<u32> =
             requests.iter().map(|request| request.agent_id).collect();
@@ -247,7 +254,7 @@ async fn what_cannot_be_searched_is_refused_before_anything_is_made() {
     check(
         &|search| {
             search.slo = vec!["errors<=0".into()];
-            search.gpus = Some(0);
+            search.gpu_count = Some(0);
         },
         "0 GPUs",
     )

@@ -18,6 +18,7 @@ from agentbench._report.terminal import Rows
 from .console import print_error, print_next, print_note, results
 from .live import Status
 from .parameters import DURATION
+from .power import power_options, power_settings
 from .report import print_and_keep
 from .sending import sending_options, sending_settings
 
@@ -88,10 +89,13 @@ Tiers (those of AA-AgentPerf):
 @click.option("--min-steady", type=DURATION, help="Steady state of a level, like 30s.  [default: the preset's]")
 @click.option("--level-time", type=DURATION, help="End a level after this time.  [default: the preset's]")
 @click.option(
-    "--gpus", type=click.IntRange(min=1), help="GPUs that serve.  [default: unknown, nothing is given per GPU]"
+    "--gpu-count",
+    type=click.IntRange(min=1),
+    help="How many GPUs serve.  [default: those whose power is sampled, else those named by --gpus]",
 )
 @click.option("--out", type=click.Path(path_type=Path), help="The run directory.  [default: results/capacity-TIME]")
 @sending_options
+@power_options
 def command(
     trace: Path | None,
     url: str | None,
@@ -102,7 +106,9 @@ def command(
     **settings: Any,
 ) -> int:
     """Search the most agents that hold a service level."""
-    settings |= sending_settings(settings) | {"min_steady_s": min_steady, "level_time_s": level_time}
+    settings |= (
+        sending_settings(settings) | power_settings(settings) | {"min_steady_s": min_steady, "level_time_s": level_time}
+    )
     if not settings["slo"] and settings["tier"] is None:
         message = "a capacity search needs a service level: --slo 'ttft.p95<=10s' or --tier NAME"
         raise click.UsageError(message)
@@ -112,6 +118,8 @@ def command(
             url = stack.enter_context(SimulatedEngine(speed=speed)).url
             print_note(f"SIMULATED engine: {speed} at {url}; its figures say nothing about any hardware")
         handle = Capacity(recording, url=url, out=out or default_out("capacity"), **settings)
+        if "(changed:" in handle.preset:
+            print_note(f"preset: {handle.preset}: not comparable with results of the preset as it is")
         run, interrupted = _search(handle)
     return _report(run, interrupted=interrupted)
 

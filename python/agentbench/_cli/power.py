@@ -11,6 +11,25 @@ from .parameters import DURATION
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from click import Context, Parameter
+
+
+class Gpus(click.ParamType[list[str]]):
+    """Indexes or UUIDs with commas between them."""
+
+    name = "0,1|UUIDs"
+
+    def convert(self, value: Any, param: Parameter | None, ctx: Context | None) -> list[str]:
+        """Return the names."""
+        if isinstance(value, list):
+            return value
+        names = [name.strip() for name in value.split(",")]
+        if not all(names):
+            self.fail(f"{value!r} leaves a GPU without a name; write it like 0,1 or GPU-UUID,GPU-UUID", param, ctx)
+        return names
+
+
+GPUS = Gpus()
 SOURCE = "auto|none|nvml|dcgm:URL|rapl|constant:W"
 
 
@@ -21,7 +40,9 @@ def power_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "--power", metavar=SOURCE, default="auto", show_default=True, help="Where power readings come from."
         ),
         click.option(
-            "--gpus", help="GPUs that serve, by index or UUID, with commas.  [default: those of --engine-pid, else all]"
+            "--gpus",
+            type=GPUS,
+            help="GPUs that serve, by index or UUID, with commas.  [default: those of --engine-pid, else all]",
         ),
         click.option(
             "--engine-pid",
@@ -46,10 +67,9 @@ def power_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def power_settings(options: dict[str, Any]) -> dict[str, Any]:
     """Take the options out of what a command got, as keyword arguments of a handle."""
-    gpus = options.pop("gpus")
     return {
         "power": options.pop("power"),
-        "gpus": None if gpus is None else [name.strip() for name in gpus.split(",")],
+        "gpus": options.pop("gpus"),
         "engine_pid": options.pop("engine_pid"),
         "idle_baseline_s": options.pop("idle_baseline"),
         "pue": options.pop("pue"),

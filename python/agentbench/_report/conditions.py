@@ -115,7 +115,8 @@ def _load(summary: dict[str, Any]) -> Iterator[tuple[str, str]]:
                 f" preset {search['preset']}: {_minimum(search)}"
             ),
         )
-        yield "GPUs that serve", count(search.get("gpus"))
+        gpus = summary["capacity"].get("gpus") or {"value": None, "reason": None}
+        yield "GPUs that serve", count(gpus["value"]) + (f" ({gpus['reason']})" if gpus["reason"] else "")
     elif settings.get("arrivals") is None:
         yield "agents", f"{count(summary['agents'])}, started over {number(settings['ramp_s'])} s"
     else:
@@ -160,7 +161,8 @@ def _window(summary: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _power(summary: dict[str, Any], manifest: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    power = (manifest["settings"].get("power") or {}) | (summary.get("power") or {})
+    figures = summary.get("power") or (summary.get("capacity") or {}).get("power") or {}
+    power = (manifest["settings"].get("power") or {}) | figures
     if not power.get("source"):
         yield "power", f"none ({power.get('reason') or 'power was not sampled'})"
         return

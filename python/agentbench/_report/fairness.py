@@ -113,7 +113,7 @@ def differing(sides: Sequence[Side]) -> tuple[Difference, ...]:
     getters: list[tuple[str, Callable[[Side], str | None]]] = [
         ("engine", lambda side: engine_in_words(side.manifest)),
         ("url", lambda side: (side.manifest.get("engine") or {}).get("url")),
-        ("GPUs that serve", lambda side: _or_none(side.search.get("gpus"))),
+        ("GPUs that serve", lambda side: _gpus(side.search)),
         ("most agents tried", lambda side: _or_none(side.search.get("max_agents"))),
         ("resolution", lambda side: _or_none(side.search.get("resolution"))),
         ("duration asked for", lambda side: _seconds(side.settings.get("duration_s"))),
@@ -168,6 +168,11 @@ def _plain(name: str) -> Callable[[Side], str | None]:
         return None if value is None else in_words(value)
 
     return get
+
+
+def _gpus(search: dict[str, Any]) -> str | None:
+    names = search.get("gpu_names")
+    return _or_none(search.get("gpu_count") or (", ".join(names) if names else None))
 
 
 def _or_none(value: Any) -> str | None:

@@ -44,6 +44,7 @@ CAUTIONS = (
     "engine counters incomplete",
     "converted",
     "synthetic recording",
+    "preset changed",
     "waits changed",
 )
 OTHER = "note"
@@ -57,6 +58,7 @@ NAMES = (
     ("no steady state", r"no steady state"),
     ("output lengths differ", r"\d+ outputs are shorter or longer"),
     ("a first look", r"preset quick"),
+    ("preset changed", r"preset \w+ \(changed"),
     ("unstable", r"a level passed once and failed once"),
     ("cache not emptied", r"the engine's cache (was not|could not be) emptied"),
     ("prefix hits disagree", r"prefix hit rates disagree"),

@@ -16,6 +16,10 @@ LABELS = {
     "agents_per_gpu": "agents per GPU",
     "agents_per_mw": "agents per MW",
     "mean_power_w": "mean power, W",
+    "energy_j": "energy of the steady window, J",
+    "joules_per_output_token": "J per output token",
+    "joules_per_turn": "J per turn",
+    "joules_per_trajectory": "J per trajectory",
     "output_tokens_per_s_per_gpu": "output tokens/s per GPU",
     "trajectories_per_h_per_gpu": "trajectories/h per GPU",
 }
@@ -27,7 +31,8 @@ OF_THE_ANSWER = {"agents_per_gpu", "agents_per_mw"}
 def figures_of(capacity: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
     """Yield label, name and value with reason of every figure of the result."""
     for name, figure in capacity.items():
-        if isinstance(figure, dict) and figure.keys() == {"value", "reason"}:
+        # How many GPUs serve is a condition of the result, and stands there.
+        if name != "gpus" and isinstance(figure, dict) and figure.keys() == {"value", "reason"}:
             yield LABELS.get(name, name.replace("_", " ")), name, figure
 
 
@@ -63,7 +68,7 @@ def level_sections(levels: Sequence[dict[str, Any]]) -> tuple[Section, ...]:
         Section(
             "work of the levels",
             work,
-            ("level", "trajectories", "steady s", "tokens/s", "agents within", "worst agent"),
+            ("level", "trajectories", "steady s", "tokens/s", "mean W", "J", "agents within", "worst agent"),
             _kept(levels),
             left=0,
         ),
@@ -95,6 +100,8 @@ def _work(level: dict[str, Any]) -> tuple[str, ...]:
         count(level["n_trajectories"]),
         number(_steady_seconds(level)),
         number(level["output_tokens_per_s"]),
+        number(level.get("mean_power_w")),
+        number(level.get("energy_j")),
         percent(None if within is None else within / 100),
         _worst(level),
     )
