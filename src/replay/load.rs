@@ -12,8 +12,8 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::attempts::too_many_failed;
 use super::arrivals::{OpenLoop, SessionOrder};
+use super::attempts::too_many_failed;
 use super::client::Client;
 use super::content::Contents;
 use super::open_loop::OpenLoopCounts;

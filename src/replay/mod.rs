@@ -5,8 +5,8 @@
 //! with what bytes, `client` sends and stamps, `summary` says what the rows come to. Run directories
 //! and polls of the engine are the recording's affair.
 
-pub mod attempts;
 pub mod arrivals;
+pub mod attempts;
 pub mod capacity;
 pub mod capacity_gpus;
 pub mod capacity_summary;
@@ -44,8 +44,8 @@ mod trajectory;
 pub mod waits;
 pub mod window;
 
-pub use attempts::{Retries, Timeouts};
 pub use arrivals::{Arrivals, OpenLoop, PacingWords};
+pub use attempts::{Retries, Timeouts};
 pub use progress::ReplayProgress;
 pub use salts::CacheSharing;
 pub use settings::{

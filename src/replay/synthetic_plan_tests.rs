@@ -17,6 +17,7 @@ fn plan(sessions: &[(&str, &[&str])]) -> Plan {
             turns.iter().enumerate().map(|(turn, line)| request(&mut plan, turn, line)).collect();
         plan.sessions.push(SessionPlan {
             session_id: (*name).to_owned(),
+            start_ms: 0.0,
             threads: vec![ThreadPlan {
                 thread_id: "t".into(),
                 parent_thread_id: None,

@@ -68,6 +68,14 @@ fn list(item: impl Strategy<Value = Value>) -> impl Strategy<Value = Value> {
     prop::collection::vec(item, 0..5).prop_map(Value::Array)
 }
 
+/// One entry of an attempt log.
+fn attempt() -> impl Strategy<Value = Value> {
+    let (status, error) = (prop::option::of(any::<u16>()), prop::option::of(text()));
+    (float(), float(), status, error).prop_map(|(start_ms, end_ms, http_status, error)| {
+        json!({"start_ms": start_ms, "end_ms": end_ms, "http_status": http_status, "error": error})
+    })
+}
+
 /// Any value of a column, by its Arrow type; enums by their words.
 fn cell(table_kind: bool, name: &str, data_type: &str) -> BoxedStrategy<Value> {
     if table_kind && name == "kind" {
@@ -89,6 +97,9 @@ fn cell(table_kind: bool, name: &str, data_type: &str) -> BoxedStrategy<Value> {
         "List(Int64)" => list(any::<i64>().prop_map(|value| json!(value))).boxed(),
         "List(UInt32)" => list(any::<u32>().prop_map(|value| json!(value))).boxed(),
         "List(Float64)" => list(float()).boxed(),
+        r#"List(Struct("start_ms": Float64, "end_ms": Float64, "http_status": UInt16, "error": Utf8))"# => {
+            list(attempt()).boxed()
+        }
         other => panic!("no values for {other}"),
     }
 }
