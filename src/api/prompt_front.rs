@@ -40,7 +40,8 @@ impl PromptFront<'_> {
         let mut system = find(&["system", "instructions"])
             .and_then(|member| system_place(text, member.value.start));
         let list = find(&["messages", "input", "prompt"]).ok_or("body has no prompt")?;
-        let (in_messages, first_message) = message_places(text, list.value.start);
+        let block = if list.is_named(text, "input") { "input_text" } else { "text" };
+        let (in_messages, first_message) = message_places(text, list.value.start, block);
         system = system.or(in_messages);
         insertions.extend(system.map(|at| (at, head.to_string())));
         if let Some(place) = find(&["tools"]).and_then(|tools| tool_place(text, tools)) {
@@ -86,14 +87,14 @@ enum Place {
     InString(usize),
     /// A description of its own at the start of a tool, in front of other members.
     Description(usize),
-    /// A text block of its own at a list's start; whether others follow.
-    Block(usize, bool),
+    /// A text block of its own, of this type, at a list's start; whether others follow.
+    Block(usize, &'static str, bool),
 }
 
 impl Place {
     fn at(&self) -> usize {
         match self {
-            Self::InString(at) | Self::Description(at) | Self::Block(at, _) => *at,
+            Self::InString(at) | Self::Description(at) | Self::Block(at, ..) => *at,
         }
     }
 
@@ -101,9 +102,9 @@ impl Place {
         match self {
             Self::InString(_) => text.to_owned(),
             Self::Description(_) => format!("\"description\":\"{text}\","),
-            Self::Block(_, others) => {
+            Self::Block(_, kind, others) => {
                 let comma = if *others { "," } else { "" };
-                format!("{{\"type\":\"text\",\"text\":\"{text}\"}}{comma}")
+                format!("{{\"type\":\"{kind}\",\"text\":\"{text}\"}}{comma}")
             }
         }
     }
@@ -181,8 +182,9 @@ fn token_ids(text: &str, at: usize, salt: &str) -> Option<(usize, String)> {
 }
 
 /// The first system text among the leading system messages, and the front of the first message after
-/// them that takes text. A prompt that is one string has only the latter.
-fn message_places(text: &str, at: usize) -> (Option<usize>, Option<Place>) {
+/// them that takes text, in a block of type `block` where it has none. A prompt that is one string has
+/// only the latter.
+fn message_places(text: &str, at: usize, block: &'static str) -> (Option<usize>, Option<Place>) {
     if text.as_bytes().get(at) == Some(&b'"') {
         return (None, Some(Place::InString(at + 1)));
     }
@@ -197,18 +199,18 @@ fn message_places(text: &str, at: usize) -> (Option<usize>, Option<Place>) {
             system = system.or_else(|| system_place(text, content));
             return None;
         }
-        content_place(text, content)
+        content_place(text, content, block)
     });
     (system, place)
 }
 
-fn content_place(text: &str, at: usize) -> Option<Place> {
+fn content_place(text: &str, at: usize, block: &'static str) -> Option<Place> {
     match text.as_bytes().get(at)? {
         b'"' => Some(Place::InString(at + 1)),
         b'[' => {
             let blocks = scan::elements(text, at)?;
             let first = blocks.iter().find_map(|block| text_of_block(text, block));
-            Some(first.map_or(Place::Block(at + 1, !blocks.is_empty()), Place::InString))
+            Some(first.map_or(Place::Block(at + 1, block, !blocks.is_empty()), Place::InString))
         }
         _ => None,
     }

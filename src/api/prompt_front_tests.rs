@@ -69,6 +69,18 @@ fn chat_bodies() {
 }
 
 #[test]
+fn responses_bodies() {
+    check(
+        r#"{"instructions":"be","tools":[{"type":"custom","name":"p"},{"type":"function","name":"sh","parameters":{},"description":"runs"}],"input":[{"type":"message","role":"developer","content":[{"type":"input_text","text":"may"}]},{"type":"message","role":"user","content":[{"type":"input_text","text":"go"}]},{"type":"function_call_output","output":"x"}]}"#,
+        r#"{"instructions":"Hbe","tools":[{"type":"custom","name":"p"},{"type":"function","name":"sh","parameters":{},"description":"Hruns"}],"input":[{"type":"message","role":"developer","content":[{"type":"input_text","text":"may"}]},{"type":"message","role":"user","content":[{"type":"input_text","text":"Mgo"}]},{"type":"function_call_output","output":"x"}]}"#,
+    );
+    check(
+        r#"{"input":[{"role":"developer","content":"may"},{"role":"user","content":[{"type":"input_image"}]}]}"#,
+        r#"{"input":[{"role":"developer","content":"Hmay"},{"role":"user","content":[{"type":"input_text","text":"M"},{"type":"input_image"}]}]}"#,
+    );
+}
+
+#[test]
 fn a_prompt_that_is_one_text() {
     check(r#"{"prompt":"def f():"}"#, r#"{"prompt":"Mdef f():"}"#);
     // Ids are picked by the digits of the salt, which is longer in earnest.

@@ -72,7 +72,9 @@ impl<'a> PrefixPlanner<'a> {
         let mut leaf = self.path.last().copied().unwrap_or(ROOT);
         // A prompt whose known units go beyond its path has its whole head there already.
         if self.path.len() == n_known {
-            for (index, unit) in units.iter().enumerate().skip(n_known) {
+            // A prompt ends with what somebody says, be it told from system text or not.
+            let n_shareable = if whole { units.len() } else { units.len().saturating_sub(1) };
+            for (index, unit) in units.iter().enumerate().take(n_shareable).skip(n_known) {
                 if !(whole || has_head && self.facts[*unit as usize].is_head) {
                     break;
                 }
@@ -233,6 +235,8 @@ mod tests {
         for sharing in [CacheSharing::System, CacheSharing::Trajectory] {
             check(sharing, &prompts, &[0, 30, 30, 30, 20, 0, 0, 0, 30]);
         }
+        // The last unit is none of the head, whatever it looks like.
+        check(CacheSharing::System, &[(0, "ST", 0), (0, "ST", 0)], &[0, 10]);
         // A reset that keeps a part of the head.
         check(CacheSharing::System, &[(0, "STUab", 0), (0, "STVab", 2)], &[0, 20]);
         check(CacheSharing::System, &[(0, "ab", 0), (0, "abU", 2), (0, "U", 0)], &[0, 0, 0]);
