@@ -192,13 +192,12 @@ enum Part {
 impl Part {
     fn of(api: Api, name: &str) -> Option<Self> {
         match (api, name) {
-            (Api::Messages, "system") => Some(Self::System),
-            (Api::Messages | Api::Chat, "tools") => Some(Self::Tools),
-            (Api::Messages | Api::Chat, "messages") => Some(Self::Messages),
+            (Api::Messages, "system") | (Api::Responses, "instructions") => Some(Self::System),
+            (Api::Messages | Api::Chat | Api::Responses, "tools") => Some(Self::Tools),
+            (Api::Messages | Api::Chat, "messages") | (Api::Responses, "input") => {
+                Some(Self::Messages)
+            }
             (Api::Completions, "prompt") => Some(Self::Prompt),
-            (Api::Responses, "instructions") => Some(Self::System),
-            (Api::Responses, "tools") => Some(Self::Tools),
-            (Api::Responses, "input") => Some(Self::Messages),
             _ => None,
         }
     }
@@ -297,9 +296,12 @@ impl<'a> UnitReader<'a> {
             Some(message) => message.get("role").and_then(Value::as_str).unwrap_or_default(),
             None => "",
         };
-        let blocks = message.map(|message| match is_responses {
-            true => normal_form::item_blocks(role, message),
-            false => normal_form::message_blocks(role, message),
+        let blocks = message.map(|message| {
+            if is_responses {
+                normal_form::item_blocks(role, message)
+            } else {
+                normal_form::message_blocks(role, message)
+            }
         });
         if role == "assistant" && !is_responses {
             self.tool_results.clear();

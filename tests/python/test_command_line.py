@@ -138,7 +138,9 @@ def refusing(captured: Captured, *arguments: str) -> subprocess.CompletedProcess
         wait_up(f"http://127.0.0.1:{port}/health", engine)
         verb, *options = arguments
         url = f"http://127.0.0.1:{port}"
-        return agentbench(verb, captured.path, "--url", url, "--out", "out", *options, cwd=Path.cwd())
+        # Salts would make the first turns too long as well.
+        common = ["--url", url, "--cache-sharing", "recorded", "--out", "out"]
+        return agentbench(verb, captured.path, *common, *options, cwd=Path.cwd())
 
 
 @pytest.mark.parametrize(

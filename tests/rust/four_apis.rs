@@ -222,7 +222,7 @@ async fn replayed(recorded: Recorded, api: ApiChoice) -> Replayed {
 
 async fn check_replay(recorded: Recorded, api: ApiChoice, sent: &str) {
     let turns = recorded.turns.clone();
-    let replayed = replayed(recorded, api).await;
+    let replayed = Box::pin(replayed(recorded, api)).await;
     let route = &replayed.summary.settings.routes[0];
     assert_eq!((route.recorded.as_str(), route.sent.as_str()), ("responses", sent));
     assert_eq!(route.output_length, LengthForcing::Honoured);
@@ -245,7 +245,7 @@ async fn a_loop_over_responses_is_one_thread_and_is_replayed() {
     let recorded = chain.setup.finish().await;
     chain.engine.stop().await;
     check_loop(&recorded, &replies, None);
-    check_replay(recorded, ApiChoice::Auto, "responses").await;
+    Box::pin(check_replay(recorded, ApiChoice::Auto, "responses")).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -271,5 +271,5 @@ async fn what_the_server_keeps_is_followed_so_that_the_prompt_is_whole() {
     let second: Value = serde_json::from_slice(&second).unwrap();
     assert_eq!(second["input"].as_array().unwrap().len(), 1);
     assert_eq!(second["previous_response_id"], json!(replies[0].response_id));
-    check_replay(recorded, ApiChoice::Chat, "chat").await;
+    Box::pin(check_replay(recorded, ApiChoice::Chat, "chat")).await;
 }

@@ -52,7 +52,7 @@ pub(super) fn portable(body: &Value) -> Option<Value> {
     let is_foreign = |item: &Value| item.get("encrypted_content").is_some_and(|it| !it.is_null());
     let server_kept = ["previous_response_id", "conversation"];
     let has = |name: &&str| body.get(*name).is_some_and(|value| !value.is_null());
-    if !list(body, "input").iter().any(is_foreign) && !server_kept.iter().any(|name| has(&name)) {
+    if !list(body, "input").iter().any(is_foreign) && !server_kept.iter().any(has) {
         return None;
     }
     let mut portable = body.as_object()?.clone();
@@ -119,12 +119,14 @@ fn messages(body: &Value) -> Vec<Value> {
         text(body, "instructions").map(str::to_owned).into_iter().collect();
     let mut messages = Conversation::default();
     match body.get("input") {
-        Some(Value::String(said)) => messages.say("user", said.as_str().into()),
+        Some(Value::String(said)) => messages.say("user", &said.as_str().into()),
         Some(Value::Array(items)) => {
             let n_leading = items.iter().take_while(|item| is_system(item)).count();
             let (leading, rest) = items.split_at(n_leading);
             system.extend(leading.iter().map(plain_text).filter(|text| !text.is_empty()));
-            rest.iter().for_each(|item| messages.add(item));
+            for item in rest {
+                messages.add(item);
+            }
         }
         _ => {}
     }
@@ -165,7 +167,7 @@ impl Conversation {
                     Some(Value::String(said)) => said.as_str().into(),
                     content => shortest(parts_of(content)),
                 };
-                self.say(role, content);
+                self.say(role, &content);
             }
             ("reasoning", _) => self.reasoning.push_str(&reasoning_text(item)),
             (kind, _) if kind.ends_with("_output") => {
@@ -180,7 +182,7 @@ impl Conversation {
         }
     }
 
-    fn say(&mut self, role: &str, content: Value) {
+    fn say(&mut self, role: &str, content: &Value) {
         self.close();
         self.messages.push(json!({"role": role, "content": content}));
     }
