@@ -23,6 +23,18 @@ impl Clock {
         Self { wall_ns: wall.as_nanos() as i64, tick: Instant::now() }
     }
 
+    /// A clock of another's anchor, which reads `now_ns` at this moment: both then tell one run's time.
+    #[allow(clippy::disallowed_methods)]
+    pub fn aligned(anchor_ns: i64, now_ns: i64) -> Self {
+        let now = Instant::now();
+        // Where the monotonic clock does not reach back that far, it is anchored later on.
+        let back = Duration::from_nanos((now_ns - anchor_ns).max(0) as u64);
+        match now.checked_sub(back) {
+            Some(tick) => Self { wall_ns: anchor_ns, tick },
+            None => Self { wall_ns: now_ns, tick: now },
+        }
+    }
+
     /// Nanoseconds since the Unix epoch at which this clock was anchored.
     pub fn anchor_ns(&self) -> i64 {
         self.wall_ns
@@ -74,5 +86,16 @@ mod tests {
         assert!((clock.run_ms() - 1500.0).abs() < 1e-6);
         let due = clock.instant_at(first + 2_000_000_000);
         assert_eq!((due - Instant::now()).as_millis(), 500);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_aligned_clock_tells_the_other_ones_time() {
+        let clock = Clock::start();
+        tokio::time::advance(Duration::from_millis(700)).await;
+        let aligned = Clock::aligned(clock.anchor_ns(), clock.now_ns());
+        tokio::time::advance(Duration::from_millis(300)).await;
+        assert_eq!(aligned.now_ns(), clock.now_ns());
+        assert_eq!(aligned.anchor_ns(), clock.anchor_ns());
+        assert!((aligned.run_ms() - 1000.0).abs() < 1e-6);
     }
 }

@@ -31,6 +31,7 @@ __all__ = [
     "AgentbenchError",
     "Capacity",
     "ConfigError",
+    "Fleet",
     "GpuError",
     "Handle",
     "Poller",
@@ -41,6 +42,7 @@ __all__ = [
     "Table",
     "TraceError",
     "UpstreamError",
+    "Worker",
     "__version__",
     "build_profile",
     "difference_intervals",
@@ -463,8 +465,8 @@ class Capacity(Handle):
         As for `Replay`, for each level: one that exceeds it is ended and fails.
     api, model, api_key, ramp_s, seed, max_retries, retry_backoff_s, retry_backoff_max_s, connect_timeout_s, \
     first_byte_timeout_s, idle_timeout_s, request_timeout_s, include_utility, content, tool_time, human_time, \
-    output_length, cache_sharing, salt, strict, metrics_url, poll_interval_s, power, gpus, engine_pid, idle_baseline_s, pue, \
-    argv, settings
+    output_length, cache_sharing, salt, strict, metrics_url, poll_interval_s, power, gpus, engine_pid, \
+    idle_baseline_s, pue, argv, settings
         As for `Replay`.
     """
 
@@ -539,6 +541,80 @@ class Capacity(Handle):
 
     def wait_async(self) -> Awaitable[Run]:
         """`wait` without blocking the event loop."""
+
+@final
+class Worker:
+    """One worker's end of a run that several processes make; `Fleet` is the other. Used by `RayRun`.
+
+    Parameters
+    ----------
+    handle
+        Bears the settings; it is not started.
+    """
+
+    def __new__(cls, handle: Replay | Capacity) -> Self: ...
+    def now_ns(self) -> int:
+        """Return this process's time, in nanoseconds since the Unix epoch."""
+
+    def prepare(self, anchor_ns: int, ahead_ns: int) -> bytes:
+        """Read the trace and ask the engine; the plan, for `Fleet.open`. `ahead_ns` is taken off this clock."""
+
+    def start(self, index: int, of: int, *, agents: int, level: int | None, start_at_ns: int) -> None:
+        """Set every `of`-th of `agents` agents to work, from `index`, at `start_at_ns` of the run's clock."""
+
+    def report(self) -> bytes:
+        """Return what there is to tell since the last report, for `Fleet.take`."""
+
+    def start_nothing_more(self) -> None:
+        """Answer what is on its way and start nothing more."""
+
+    def abort(self) -> None:
+        """Cut off what is on its way."""
+
+@final
+class Fleet:
+    """The driver's end of a run that several processes make: run directory, poller, power, search.
+
+    Parameters
+    ----------
+    handle
+        Bears the settings; it is not started.
+    """
+
+    def __new__(cls, handle: Replay | Capacity) -> Self: ...
+    @property
+    def anchor_ns(self) -> int:
+        """The run clock's anchor, in nanoseconds since the Unix epoch."""
+
+    def now_ns(self) -> int:
+        """Return the run's time, in nanoseconds since the Unix epoch."""
+
+    def open(self, plan: bytes, workers: Sequence[Mapping[str, Any]]) -> None:
+        """Make the run directory; start polling and power sampling."""
+
+    def next_step(self) -> dict[str, Any] | None:
+        """Return what the workers are to play next; None when the run is over."""
+
+    def take(self, worker: int, report: bytes) -> bool:
+        """Take a worker's report; True when it was the last of the step."""
+
+    def lose(self, worker: int, reason: str) -> None:
+        """A worker is gone; what it told is kept."""
+
+    def state(self) -> dict[str, bool]:
+        """Return whether the workers have played `enough`, are to be `cut` off, and whether all have `ended`."""
+
+    def interrupt(self) -> None:
+        """Begin nothing more after this step."""
+
+    def end_step(self) -> None:
+        """Close the step that has ended: judge a level, keep a replay's window."""
+
+    def progress(self) -> CapacityProgress:
+        """Return how far the run is; of a replay, its part ``replay``."""
+
+    def finish(self) -> Run:
+        """Close the run directory and open it."""
 
 @final
 class Replay(Handle):

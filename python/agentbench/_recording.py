@@ -9,7 +9,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agentbench._core import Capacity, Proxy, Replay, Run, SimulatedEngine
+from agentbench._core import Capacity, ConfigError, Proxy, Replay, Run, SimulatedEngine
+from agentbench._ray import RayRun
 from agentbench._report import report
 
 if TYPE_CHECKING:
@@ -105,7 +106,14 @@ def capture(
     )
 
 
-def replay(trace: Run | str | os.PathLike[str] | None = None, *, url: str | None = None, **settings: Any) -> Run:
+def replay(
+    trace: Run | str | os.PathLike[str] | None = None,
+    *,
+    url: str | None = None,
+    ray: str | None = None,
+    workers: int = 2,
+    **settings: Any,
+) -> Run:
     """Send a recording again and wait for the end.
 
     Parameters
@@ -114,6 +122,11 @@ def replay(trace: Run | str | os.PathLike[str] | None = None, *, url: str | None
         A run, or its directory; by default the bundled sample.
     url
         Base URL of the engine; by default the embedded engine answers, which is simulated.
+    ray
+        A Ray cluster to play on: ``auto``, ``HOST:PORT`` or ``local``; by default this process plays. Takes a
+        `url` that every worker reaches, the extra ``agentbench-serving[ray]``, and agentbench on every machine.
+    workers
+        With `ray`: actors that share the agents.
     **settings
         Keyword arguments of `Replay`; ``out`` is ``results/replay-<time>`` by default. ``speed`` picks the
         embedded engine's profile.
@@ -133,6 +146,9 @@ def replay(trace: Run | str | os.PathLike[str] | None = None, *, url: str | None
     >>> run = agentbench.replay(agents=4)  # doctest: +SKIP
     >>> run.summary()["whole"]["fields"]["ttft_ms"]["p95"]  # doctest: +SKIP
     """
+    if ray is not None:
+        settings.setdefault("out", default_out("replay"))
+        return _on_ray(Replay, trace, url, ray, workers, settings)
     with ExitStack() as stack:
         engine = _embedded(settings) if url is None else None
         address = stack.enter_context(engine).url if engine else str(url)
@@ -150,7 +166,14 @@ async def replay_async(
         return await asyncio.to_thread(_reported, await handle.wait_async())
 
 
-def capacity(trace: Run | str | os.PathLike[str] | None = None, *, url: str | None = None, **settings: Any) -> Run:
+def capacity(
+    trace: Run | str | os.PathLike[str] | None = None,
+    *,
+    url: str | None = None,
+    ray: str | None = None,
+    workers: int = 2,
+    **settings: Any,
+) -> Run:
     """Search the most agents that hold a service level, and wait for the end.
 
     Parameters
@@ -159,6 +182,8 @@ def capacity(trace: Run | str | os.PathLike[str] | None = None, *, url: str | No
         A run, or its directory; by default the bundled sample.
     url
         Base URL of the engine; by default the embedded engine answers, which is simulated.
+    ray, workers
+        As for `replay`. A worker that is lost makes its level invalid.
     **settings
         Keyword arguments of `Capacity`; ``out`` is ``results/capacity-<time>`` by default. ``speed`` picks the
         embedded engine's profile.
@@ -178,6 +203,9 @@ def capacity(trace: Run | str | os.PathLike[str] | None = None, *, url: str | No
     >>> run = agentbench.capacity(slo=["ttft.p95<=10s", "speed.p25>=20"], gpus=1)  # doctest: +SKIP
     >>> run.summary()["capacity"]["max_agents"]  # doctest: +SKIP
     """
+    if ray is not None:
+        settings.setdefault("out", default_out("capacity"))
+        return _on_ray(Capacity, trace, url, ray, workers, settings)
     with ExitStack() as stack:
         engine = _embedded(settings) if url is None else None
         address = stack.enter_context(engine).url if engine else str(url)
@@ -202,6 +230,22 @@ def _reported(run: Run) -> Run:
     except OSError as error:
         LOGGER.warning("report.md was not written: %s", error)
     return run
+
+
+def _on_ray(
+    kind: type[Replay | Capacity],
+    trace: Run | str | os.PathLike[str] | None,
+    url: str | None,
+    address: str,
+    workers: int,
+    settings: dict[str, Any],
+) -> Run:
+    if url is None:
+        message = "ray needs a url: workers on other machines do not reach the embedded engine"
+        raise ConfigError(message)
+    trace = sample_trace() if trace is None else trace
+    with RayRun(kind, trace, address=address, workers=workers, url=url, **settings) as run:
+        return _reported(run.wait())
 
 
 def _search(trace: Run | str | os.PathLike[str] | None, url: str, settings: dict[str, Any]) -> Capacity:

@@ -56,6 +56,7 @@ impl View {
 pub(super) struct PyCapacity {
     out: PathBuf,
     preset: String,
+    pub(super) config: CapacityRecordingConfig,
     lifecycle: Arc<Lifecycle<View>>,
 }
 
@@ -184,10 +185,12 @@ impl PyCapacity {
         };
         let out = config.recording.out.clone();
         let preset = chosen.label(&config.search.preset_changes(&config.replay));
+        let kept = config.clone();
         let lifecycle = Lifecycle::new("capacity search", move || start(config.clone()).boxed());
         Ok(PyClassInitializer::from(PyHandle::new(lifecycle.clone())).add_subclass(Self {
             out,
             preset,
+            config: kept,
             lifecycle,
         }))
     }

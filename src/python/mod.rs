@@ -13,6 +13,7 @@ mod comparison;
 mod engine;
 mod errors;
 mod export;
+mod fleet;
 mod gpus;
 mod handle;
 mod host;
@@ -52,6 +53,8 @@ mod core {
     use super::errors::{AgentbenchError, ConfigError, GpuError, TraceError, UpstreamError};
     #[pymodule_export]
     use super::export::{export_jsonl, export_jsonl_async};
+    #[pymodule_export]
+    use super::fleet::{PyFleet, PyWorker};
     #[pymodule_export]
     use super::gpus::probe_gpus;
     #[pymodule_export]

@@ -71,6 +71,7 @@ impl View {
 #[pyclass(frozen, extends = PyHandle, name = "Replay", module = "agentbench")]
 pub(super) struct PyReplay {
     out: PathBuf,
+    pub(super) config: ReplayRecordingConfig,
     lifecycle: Arc<Lifecycle<View>>,
 }
 
@@ -180,9 +181,13 @@ impl PyReplay {
         let config =
             ReplayRecordingConfig { recording: recording.config()?, trace: trace.path(), replay };
         let out = config.recording.out.clone();
+        let kept = config.clone();
         let lifecycle = Lifecycle::new("replay", move || start(config.clone()).boxed());
-        Ok(PyClassInitializer::from(PyHandle::new(lifecycle.clone()))
-            .add_subclass(Self { out, lifecycle }))
+        Ok(PyClassInitializer::from(PyHandle::new(lifecycle.clone())).add_subclass(Self {
+            out,
+            config: kept,
+            lifecycle,
+        }))
     }
 
     /// The run directory.

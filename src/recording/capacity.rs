@@ -64,7 +64,7 @@ pub struct SearchConfig {
 }
 
 impl SearchConfig {
-    fn conditions(&self) -> Result<Vec<Condition>> {
+    pub(super) fn conditions(&self) -> Result<Vec<Condition>> {
         let mut conditions = Vec::new();
         if let Some(name) = &self.tier {
             conditions.extend(tiers::conditions(name).ok_or_else(|| {
@@ -96,7 +96,7 @@ impl SearchConfig {
         self.preset.changes(&self.minimum, self.level_time, replay)
     }
 
-    fn settings(
+    pub(super) fn settings(
         &self,
         conditions: &[Condition],
         replay: &ReplayConfig,
@@ -288,11 +288,42 @@ impl CapacityRecording {
     }
 }
 
-fn keep_search(manifest: &mut Manifest, settings: &CapacitySettings) -> Result<()> {
+pub(super) fn keep_search(manifest: &mut Manifest, settings: &CapacitySettings) -> Result<()> {
     let value = serde_json::to_value(settings)
         .map_err(|error| Error::Internal(format!("capacity settings: {error}")))?;
     manifest.settings.insert("capacity".to_owned(), value);
     Ok(())
+}
+
+/// Empties the engine's cache, where it offers that; what kept it from doing so is noted once.
+pub(super) async fn empty_cache(control: &Control, notes: &mut Vec<String>) -> bool {
+    let why = match control.reset_prefix_cache().await {
+        Ok(Answer::Given(())) => return true,
+        Ok(Answer::Refused(refusal)) => format!("it answers {}", refusal.status),
+        Err(error) => error.to_string(),
+    };
+    let note = format!("the engine's cache could not be emptied between levels: {why}");
+    if !notes.contains(&note) {
+        notes.push(note);
+    }
+    false
+}
+
+/// The power of a level's steady window, once a sample lies behind its end.
+pub(super) async fn fill_power(row: &mut LevelRow, watch: &PowerWatch, anchor_ns: i64) {
+    let power = watch.settings();
+    if let (Some(_), Some(end_ms)) = (&power.source, row.end_ms) {
+        let end = unix_seconds(anchor_ns) + end_ms / 1e3;
+        // A source that hangs must not hold up the search: its gap makes the figure invalid.
+        let looks = (SAMPLE_WAIT.as_millis() / SAMPLE_LOOK.as_millis()) as u32;
+        for _ in 0..looks {
+            if watch.covers(end) {
+                break;
+            }
+            tokio::time::sleep(SAMPLE_LOOK).await;
+        }
+    }
+    fill_level(row, &watch.readings(), power, anchor_ns);
 }
 
 /// The search while it runs.
@@ -321,7 +352,7 @@ impl Driver {
         let mut searched = Searched::default();
         let mut level = 0;
         while let Some(agents) = search.next_level() {
-            let cache_reset = self.empty_cache(&mut searched.notes).await;
+            let cache_reset = empty_cache(&self.control, &mut searched.notes).await;
             if self.shutdown.token().is_cancelled() {
                 searched.interrupted = true;
                 break;
@@ -351,20 +382,6 @@ impl Driver {
     async fn keep(&self, row: LevelRow) -> Result<u64> {
         let rows = self.rows.clone();
         in_background(move || Ok(u64::from(!rows.send_blocking(row)))).await
-    }
-
-    /// Empties the engine's cache, where it offers that; what kept it from doing so is noted once.
-    async fn empty_cache(&self, notes: &mut Vec<String>) -> bool {
-        let why = match self.control.reset_prefix_cache().await {
-            Ok(Answer::Given(())) => return true,
-            Ok(Answer::Refused(refusal)) => format!("it answers {}", refusal.status),
-            Err(error) => error.to_string(),
-        };
-        let note = format!("the engine's cache could not be emptied between levels: {why}");
-        if !notes.contains(&note) {
-            notes.push(note);
-        }
-        false
     }
 
     /// Runs one level and judges it; also the number of rows that were lost, and what ended it.
@@ -405,26 +422,8 @@ impl Driver {
             Verdict::Fail.as_str().clone_into(&mut row.verdict);
             row.reason = ended_by.note(max_error_rate_pct);
         }
-        self.fill_power(&mut row).await;
+        fill_power(&mut row, &self.power, self.prepared.settings().clock_anchor_ns).await;
         Ok((row, outcome.rows_lost, ended_by))
-    }
-
-    /// The power of the level's steady window, once a sample lies behind its end.
-    async fn fill_power(&self, row: &mut LevelRow) {
-        let power = self.power.settings();
-        let anchor_ns = self.prepared.settings().clock_anchor_ns;
-        if let (Some(_), Some(end_ms)) = (&power.source, row.end_ms) {
-            let end = unix_seconds(anchor_ns) + end_ms / 1e3;
-            // A source that hangs must not hold up the search: its gap makes the figure invalid.
-            let looks = (SAMPLE_WAIT.as_millis() / SAMPLE_LOOK.as_millis()) as u32;
-            for _ in 0..looks {
-                if self.power.covers(end) {
-                    break;
-                }
-                tokio::time::sleep(SAMPLE_LOOK).await;
-            }
-        }
-        fill_level(row, &self.power.readings(), power, anchor_ns);
     }
 
     /// Waits until the level has enough or its time is up, then until all of it is answered.

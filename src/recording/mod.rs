@@ -7,8 +7,10 @@
 mod capacity;
 mod capture;
 mod capture_summary;
+mod fleet;
 mod presets;
 mod replay;
+mod worker;
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -17,8 +19,10 @@ use std::time::Duration;
 pub use capacity::{CapacityProgress, CapacityRecording, CapacityRecordingConfig, SearchConfig};
 pub use capture::{CaptureRecording, CaptureRecordingConfig};
 pub use capture_summary::{CaptureSummary, ToolFigures, summarize_capture};
+pub use fleet::{Fleet, FleetConfig, FleetState, Step};
 pub use presets::{PRESETS, Preset};
 pub use replay::{ReplayRecording, ReplayRecordingConfig};
+pub use worker::{Worker, WorkerPlan, WorkerReport};
 
 use crate::clock::{Clock, unix_seconds};
 use crate::engine::control::Control;

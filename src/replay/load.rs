@@ -21,6 +21,7 @@ use super::plan::Plan;
 use super::progress::Progress;
 use super::rows::RowQueue;
 use super::settings::{EndedBy, OnError};
+use super::share::Share;
 use super::shared_prefix::Sharing;
 use super::trajectory::{Start, Trajectory};
 use super::window::PhaseTracker;
@@ -49,6 +50,10 @@ pub(super) struct Load {
     pub(super) pacing: Pacing,
     /// Chooses the session of each trajectory.
     pub(super) order: Mutex<SessionOrder>,
+    /// The agents and trajectories that are played here.
+    pub(super) share: Share,
+    /// When the first agent starts, on the run clock's axis; none: at once.
+    pub(super) start_at_ns: Option<i64>,
     pub(super) duration: Option<Duration>,
     pub(super) trajectories: Option<u64>,
     /// The level of a capacity search that this is.
@@ -88,12 +93,12 @@ pub(super) struct Agent {
 impl Load {
     /// Runs all agents to their end.
     pub(super) async fn run(self: Arc<Self>) -> Result<EndedBy> {
-        let start_ns = self.clock.now_ns();
+        let start_ns = self.start_at_ns.unwrap_or_else(|| self.clock.now_ns());
         let working = async {
             match &self.pacing {
                 Pacing::Closed { agents, ramp } => {
                     let mut working = JoinSet::new();
-                    for id in 0..*agents {
+                    for id in self.share.agents(*agents) {
                         let offset = ramp.as_nanos() as i64 * i64::from(id) / i64::from(*agents);
                         working.spawn(Arc::clone(&self).work(id, start_ns + offset));
                     }
@@ -179,7 +184,8 @@ impl Load {
 
     /// The next trajectory's number and session; none when all are taken.
     pub(super) fn take_trajectory(&self) -> Option<(u64, usize)> {
-        let index = self.next_trajectory.fetch_add(1, Ordering::Relaxed);
+        let nth = self.next_trajectory.fetch_add(1, Ordering::Relaxed);
+        let index = self.share.trajectory(nth);
         let taken = self.trajectories.is_none_or(|trajectories| index < trajectories);
         let mut order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
         taken.then(|| (index, order.session(index)))

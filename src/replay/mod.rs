@@ -11,6 +11,7 @@ pub mod capacity;
 pub mod capacity_gpus;
 pub mod capacity_summary;
 pub mod client;
+pub mod common_window;
 mod content;
 pub mod engine_figures;
 pub mod levels;
@@ -31,6 +32,7 @@ mod rows;
 pub mod salts;
 pub mod samples;
 pub mod settings;
+pub mod share;
 pub mod shared_prefix;
 mod silence;
 pub mod slo;
@@ -49,7 +51,7 @@ pub use attempts::{Retries, Timeouts};
 pub use progress::ReplayProgress;
 pub use salts::CacheSharing;
 pub use settings::{
-    ApiChoice, ContentMode, LengthForcing, OnError, OutputLengthRule, ReplaySettings,
+    ApiChoice, ContentMode, LengthForcing, OnError, OutputLengthRule, ReplaySettings, WorkerSetting,
 };
 pub use start::{PreparedReplay, Replay, ReplayConfig, ReplayHandle, ReplayOutcome};
 pub use summary::{Summary, headline_requests, summarize, summarize_run};

@@ -50,6 +50,32 @@ pub struct ReplayProgress {
     pub done: bool,
 }
 
+impl ReplayProgress {
+    /// The progress of a run whose workers are so far. `done` and `phase` are the run's own.
+    pub fn sum<'a>(workers: impl Iterator<Item = &'a Self> + Clone, phase: Phase) -> Self {
+        let total = |count: fn(&Self) -> u64| workers.clone().map(count).sum();
+        let first = |value: fn(&Self) -> Option<f64>| workers.clone().find_map(value);
+        Self {
+            elapsed_s: workers.clone().map(|worker| worker.elapsed_s).fold(0.0, f64::max),
+            phase,
+            requests_sent: total(|worker| worker.requests_sent),
+            requests_ok: total(|worker| worker.requests_ok),
+            requests_failed: total(|worker| worker.requests_failed),
+            requests_cancelled: total(|worker| worker.requests_cancelled),
+            requests_in_flight: total(|worker| worker.requests_in_flight),
+            trajectories_done: total(|worker| worker.trajectories_done),
+            trajectories_planned: workers.clone().find_map(|worker| worker.trajectories_planned),
+            duration_s: first(|worker| worker.duration_s),
+            prompt_tokens: total(|worker| worker.prompt_tokens),
+            cached_tokens: total(|worker| worker.cached_tokens),
+            completion_tokens: total(|worker| worker.completion_tokens),
+            recent_ttft_ms: mean(workers.clone().filter_map(|worker| worker.recent_ttft_ms)),
+            recent_itl_ms: mean(workers.clone().filter_map(|worker| worker.recent_itl_ms)),
+            done: false,
+        }
+    }
+}
+
 /// The counters.
 #[derive(Debug)]
 pub(super) struct Progress {

@@ -37,7 +37,8 @@ impl Samples {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn see(&self, row: &Row) {
+    /// Counts a row of the level.
+    pub fn see(&self, row: &Row) {
         let raise = |counts: &mut Vec<u32>, agent: u32| {
             if let Some(count) = counts.get_mut(agent as usize) {
                 *count += 1;

@@ -228,6 +228,22 @@ impl TraceIdentity {
     }
 }
 
+/// A worker of a run that several made together.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct WorkerSetting {
+    /// Its number in the tables.
+    pub worker: u32,
+    /// The machine it ran on.
+    pub host: String,
+    /// How far its clock was ahead of the run's; taken off its stamps.
+    pub clock_offset_ms: f64,
+    /// How far that may be off.
+    pub clock_error_ms: f64,
+    /// Why it was lost, where it was.
+    pub lost: Option<String>,
+}
+
 /// A replay's settings by name.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
@@ -312,6 +328,8 @@ pub struct ReplaySettings {
     pub requests_per_pass: u64,
     /// Recorded turns left out, by reason.
     pub skipped: BTreeMap<String, u64>,
+    /// The workers, where several played the agents together.
+    pub workers: Vec<WorkerSetting>,
     /// What ended the run.
     pub ended_by: EndedBy,
     /// Where the phases begin and end.

@@ -26,6 +26,7 @@ use super::settings::{
     ApiChoice, ContentMode, EndedBy, LengthForcing, OnError, OutputLengthRule, ReplaySettings,
     TraceIdentity,
 };
+use super::share::Share;
 use super::shared_prefix::Sharing;
 use super::synthetic_plan::SyntheticPrompts;
 use super::tokens::IdRange;
@@ -215,7 +216,7 @@ impl PreparedReplay {
 
     /// Sets the agents to work on the current tokio runtime.
     pub fn start(&self, rows: RowSender, shutdown: &Shutdown) -> Result<ReplayHandle> {
-        self.launch(self.settings.clone(), None, rows, shutdown)
+        self.launch(self.settings.clone(), Part::whole(None), rows, shutdown)
     }
 
     /// Sets so many agents to work, over and over through the sessions, until the handle is told that
@@ -228,29 +229,56 @@ impl PreparedReplay {
         rows: RowSender,
         shutdown: &Shutdown,
     ) -> Result<ReplayHandle> {
+        let part = Part { samples: Some(samples), ..Part::whole(Some(level)) };
+        self.launch(self.level_settings(agents), part, rows, shutdown)
+    }
+
+    /// Sets a worker's own agents to work, of a run or of a level of so many agents that several
+    /// workers play together; the first agent of all starts at `start_at_ns`.
+    pub fn start_share(
+        &self,
+        share: Share,
+        level: Option<(u32, u32)>,
+        start_at_ns: i64,
+        rows: RowSender,
+        shutdown: &Shutdown,
+    ) -> Result<ReplayHandle> {
+        let settings = match level {
+            None => self.settings.clone(),
+            Some((_, agents)) => self.level_settings(agents),
+        };
+        let part = Part {
+            share,
+            level: level.map(|(level, _)| level),
+            samples: None,
+            start_at_ns: Some(start_at_ns),
+        };
+        self.launch(settings, part, rows, shutdown)
+    }
+
+    fn level_settings(&self, agents: u32) -> ReplaySettings {
         let ramp = self.config.ramp.unwrap_or_else(|| (RAMP_PER_AGENT * agents).min(RAMP_LIMIT));
-        let settings = ReplaySettings {
+        ReplaySettings {
             agents,
             trajectories_per_pass: trajectories_per_pass(&self.plan, agents),
             ramp_s: ramp.as_secs_f64(),
             trajectories: None,
             duration_s: None,
             ..self.settings.clone()
-        };
-        self.launch(settings, Some((level, samples)), rows, shutdown)
+        }
     }
 
     fn launch(
         &self,
         settings: ReplaySettings,
-        level: Option<(u32, Arc<Samples>)>,
+        part: Part,
         rows: RowSender,
         shutdown: &Shutdown,
     ) -> Result<ReplayHandle> {
         let Self { run, config, plan, engine, clock, .. } = self;
         let (run, plan, engine, clock) =
             (Arc::clone(run), Arc::clone(plan), engine.clone(), *clock);
-        let (level, samples) = level.unzip();
+        let Part { share, level, samples, start_at_ns } = part;
         let enough = CancellationToken::new();
         tracing::info!(
             agents = settings.agents,
@@ -259,7 +287,7 @@ impl PreparedReplay {
             "replay starts"
         );
         let progress = Arc::new(Progress::new(clock, settings.trajectories, settings.duration_s));
-        let (pacing, phases, open_loop) = pacing(config, &settings);
+        let (pacing, phases, open_loop) = pacing(config, &settings, share);
         let phases = Arc::new(Mutex::new(phases));
         let (queue, row_thread) = RowQueue::start(rows, samples)?;
         let order = Mutex::new(SessionOrder::new(plan.sessions.len(), config.seed));
@@ -292,6 +320,8 @@ impl PreparedReplay {
             max_error_rate_pct: config.max_error_rate_pct,
             pacing,
             order,
+            share,
+            start_at_ns,
             duration: settings.duration_s.map(Duration::from_secs_f64),
             trajectories: settings.trajectories,
             level,
@@ -319,11 +349,13 @@ impl PreparedReplay {
 fn pacing(
     config: &ReplayConfig,
     settings: &ReplaySettings,
+    share: Share,
 ) -> (Pacing, PhaseTracker, Option<Arc<OpenLoopCounts>>) {
     let Some(open) = config.open_loop else {
         let ramp = Duration::from_secs_f64(settings.ramp_s);
         let pacing = Pacing::Closed { agents: settings.agents, ramp };
-        return (pacing, PhaseTracker::new(settings.agents), None);
+        let own_agents = share.agents(settings.agents).count() as u32;
+        return (pacing, PhaseTracker::new(own_agents), None);
     };
     let counts = Arc::new(OpenLoopCounts::default());
     let phases = if open.is_burst() {
@@ -334,6 +366,21 @@ fn pacing(
         PhaseTracker::of_arrivals()
     };
     (Pacing::Open { open, seed: config.seed, counts: Arc::clone(&counts) }, phases, Some(counts))
+}
+
+/// Which part of a run is played here.
+struct Part {
+    share: Share,
+    level: Option<u32>,
+    samples: Option<Arc<Samples>>,
+    start_at_ns: Option<i64>,
+}
+
+impl Part {
+    /// All of it, at once.
+    fn whole(level: Option<u32>) -> Self {
+        Self { share: Share::WHOLE, level, samples: None, start_at_ns: None }
+    }
 }
 
 /// A running replay.
@@ -441,11 +488,21 @@ fn plan_of(run: &Run, config: &ReplayConfig) -> Result<(Plan, Option<SyntheticPr
     if is_synthetic {
         planner = planner.synthetic();
     }
-    for turn in run.rows_of_columns::<TurnRow>(&PLANNED_COLUMNS)? {
-        let turn = turn?;
-        digest.add(&turn);
-        planner.add(turn);
-    }
+    // Every unit is asked for in the end; their texts are read beside the turns.
+    let (turns, units) = std::thread::scope(|scope| {
+        let units = scope.spawn(|| run.load_units());
+        let turns = run.rows_of_columns::<TurnRow>(&PLANNED_COLUMNS).and_then(|mut turns| {
+            turns.try_for_each(|turn| {
+                let turn = turn?;
+                digest.add(&turn);
+                planner.add(turn);
+                Ok(())
+            })
+        });
+        (turns, units.join())
+    });
+    turns?;
+    units.map_err(|_| Error::Internal("the reader of units panicked".to_owned()))??;
     let waits =
         Waits { tool_time: config.tool_time, human_time: config.human_time, ..Waits::default() };
     let mut plan = planner.finish(&|hash| run.unit_text(hash).ok().map(UnitFacts::of), waits);
@@ -551,9 +608,9 @@ fn trajectories_per_pass(plan: &Plan, agents: u32) -> u64 {
     (plan.sessions.len() as u64).max(u64::from(agents))
 }
 
-/// A salt that no other run has: of its start, to the nanosecond, and its process.
+/// A salt that no other run has: of its start, to the nanosecond. Workers of one run have one start.
 fn own_salt(clock: Clock) -> String {
-    let start = format!("{} {}", clock.anchor_ns(), std::process::id());
+    let start = clock.anchor_ns().to_string();
     ContentHash::of(start.as_bytes()).hex()[..16].to_owned()
 }
 
@@ -677,6 +734,7 @@ fn settings(
         sessions,
         requests_per_pass: plan.n_requests() as u64,
         skipped: plan.skipped.clone(),
+        workers: Vec::new(),
         ended_by: EndedBy::default(),
         window: Window::default(),
         clock_anchor_ns: clock.anchor_ns(),

@@ -243,6 +243,7 @@ impl<'run> Trajectory<'run> {
         TrajectoryRow {
             trajectory_id: self.id.clone(),
             agent_id: self.agent.id,
+            worker: None,
             invocation: self.invocation,
             session_id: self.session.session_id.clone(),
             due_at_ms: Some(run_ms(self.start.due_ns)),

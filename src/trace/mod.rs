@@ -26,4 +26,4 @@ pub use manifest::{EngineInfo, FORMAT_VERSION, HostInfo, Manifest, RunKind};
 pub use reader::Run;
 pub use record::{Record, Row, Table};
 pub use totals::{TurnTotals, turn_totals};
-pub use writer::{RowSender, RunWriter};
+pub use writer::{RowReceiver, RowSender, RunWriter, row_channel};

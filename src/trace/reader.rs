@@ -102,6 +102,11 @@ impl Run {
         self.unit_texts()?.get(&key).map(AsRef::as_ref).ok_or_else(missing)
     }
 
+    /// Loads the texts of all units, so that the first `unit_text` need not.
+    pub fn load_units(&self) -> Result<()> {
+        self.unit_texts().map(drop)
+    }
+
     fn unit_texts(&self) -> Result<&HashMap<u128, Box<str>>> {
         if let Some(texts) = self.unit_texts.get() {
             return Ok(texts);

@@ -495,6 +495,8 @@ pub struct RequestRow {
     pub trajectory_id: String,
     /// The agent that worked on it, from 0.
     pub agent_id: u32,
+    /// The worker that the agent belonged to, from 0; null where one process played all of them.
+    pub worker: Option<u32>,
     /// How many trajectories this agent had worked on before.
     pub invocation: u32,
     /// The recorded session.
@@ -583,6 +585,8 @@ pub struct TrajectoryRow {
     pub trajectory_id: String,
     /// The agent.
     pub agent_id: u32,
+    /// The worker that the agent belonged to, from 0; null where one process played all of them.
+    pub worker: Option<u32>,
     /// How many it had worked on before.
     pub invocation: u32,
     /// The recorded session.

@@ -199,6 +199,7 @@ const POWER: Columns = &[
 const REQUESTS: Columns = &[
     ("trajectory_id", Label),
     ("agent_id", U32),
+    ("worker", U32),
     ("invocation", U32),
     ("session_id", Label),
     ("thread_id", Label),
@@ -241,6 +242,7 @@ const REQUESTS: Columns = &[
 const TRAJECTORIES: Columns = &[
     ("trajectory_id", Label),
     ("agent_id", U32),
+    ("worker", U32),
     ("invocation", U32),
     ("session_id", Label),
     ("due_at_ms", F64),

@@ -52,6 +52,34 @@ impl RowSender {
     }
 }
 
+/// Takes rows in place of a writer, for a run whose directory another process writes.
+#[derive(Debug)]
+pub struct RowReceiver {
+    queue: Arc<Queue>,
+}
+
+/// A queue of rows with both its ends.
+pub fn row_channel() -> (RowSender, RowReceiver) {
+    let queue = Arc::new(Queue::default());
+    (RowSender { queue: Arc::clone(&queue) }, RowReceiver { queue })
+}
+
+impl RowReceiver {
+    /// The rows that wait, without waiting for any.
+    pub fn take(&self) -> Vec<Row> {
+        let waiting = self.queue.take(Duration::ZERO).unwrap_or_default();
+        let (rows, bytes) = (waiting.len(), waiting.iter().map(|(_, weight)| weight).sum());
+        self.queue.written(rows, bytes);
+        waiting.into_iter().map(|(row, _)| row).collect()
+    }
+}
+
+impl Drop for RowReceiver {
+    fn drop(&mut self) {
+        self.queue.close();
+    }
+}
+
 /// The writer of one run directory. Dropped without `finish`, it leaves a run as a kill would: the
 /// rows are in the journals.
 #[derive(Debug)]

@@ -210,8 +210,9 @@ def test_live_content_is_a_setting_of_the_run(
     ],
 )
 def test_a_wrong_rule_names_its_argument(name: str, word: str, captured: Captured, tmp_path: Path) -> None:
+    rule: dict[str, Any] = {name: word}
     with pytest.raises(agentbench.ConfigError, match=name):
-        agentbench.replay(captured.path, url="http://127.0.0.1:9", out=tmp_path / "run", **{name: word})
+        agentbench.replay(captured.path, url="http://127.0.0.1:9", out=tmp_path / "run", **rule)
 
 
 def test_the_sample_hits_the_cache_as_planned(tmp_path: Path) -> None:

@@ -54,7 +54,12 @@ def searched(
     engine: package.SimulatedEngine, captured: Captured, tmp_path_factory: pytest.TempPathFactory
 ) -> package.Run:
     """A search that never sees a failing level."""
-    minimum = {"min_trajectories": 1, "min_trajectories_per_agent": 0, "min_requests_per_agent": 1, "min_steady_s": 0.2}
+    minimum: dict[str, Any] = {
+        "min_trajectories": 1,
+        "min_trajectories_per_agent": 0,
+        "min_requests_per_agent": 1,
+        "min_steady_s": 0.2,
+    }
     out = tmp_path_factory.mktemp("searched") / "run"
     slo = ["ttft.p95<=100s", "errors<=0"]
     return package.capacity(captured.path, url=engine.url, slo=slo, max_agents=3, gpu_count=2, out=out, **minimum)

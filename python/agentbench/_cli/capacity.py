@@ -15,6 +15,7 @@ from agentbench._figures import count, number
 from agentbench._report.levels import level_sections
 from agentbench._report.terminal import Rows
 
+from .cluster import check_reachable, handle_for, ray_options
 from .console import print_error, print_next, print_note, results
 from .live import Status
 from .parameters import DURATION
@@ -23,6 +24,7 @@ from .report import print_and_keep
 from .sending import sending_options, sending_settings
 
 if TYPE_CHECKING:
+    from agentbench._ray import RayRun
     from agentbench._types import CapacityProgress
 
 FAILED = 1
@@ -96,6 +98,7 @@ Tiers (those of AA-AgentPerf):
 @click.option("--out", type=click.Path(path_type=Path), help="The run directory.  [default: results/capacity-TIME]")
 @sending_options
 @power_options
+@ray_options
 def command(
     trace: Path | None,
     url: str | None,
@@ -103,6 +106,8 @@ def command(
     out: Path | None,
     min_steady: float | None,
     level_time: float | None,
+    ray: str | None,
+    workers: int,
     **settings: Any,
 ) -> int:
     """Search the most agents that hold a service level."""
@@ -112,19 +117,21 @@ def command(
     if not settings["slo"] and settings["tier"] is None:
         message = "a capacity search needs a service level: --slo 'ttft.p95<=10s' or --tier NAME"
         raise click.UsageError(message)
+    check_reachable(ray, url)
     recording = Run.open(trace or sample_trace())
     with ExitStack() as stack:
         if url is None:
             url = stack.enter_context(SimulatedEngine(speed=speed)).url
             print_note(f"SIMULATED engine: {speed} at {url}; its figures say nothing about any hardware")
-        handle = Capacity(recording, url=url, out=out or default_out("capacity"), **settings)
+        settings |= {"url": url, "out": out or default_out("capacity")}
+        handle = handle_for(Capacity, recording, ray, workers, settings)
         if "(changed:" in handle.preset:
             print_note(f"preset: {handle.preset}: not comparable with results of the preset as it is")
         run, interrupted = _search(handle)
     return _report(run, interrupted=interrupted)
 
 
-def _search(handle: Capacity) -> tuple[Run, bool]:
+def _search(handle: Capacity | RayRun) -> tuple[Run, bool]:
     """Run it to its end, or to Ctrl-C."""
     handle.start()
     judged = 0

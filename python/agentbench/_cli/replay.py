@@ -15,6 +15,7 @@ from rich.text import Text
 from agentbench import Replay, Run, SimulatedEngine, default_out, sample_trace
 from agentbench._figures import count, number
 
+from .cluster import check_reachable, handle_for, ray_options
 from .console import print_error, print_next, print_note, results
 from .live import Status
 from .parameters import DURATION
@@ -23,6 +24,7 @@ from .report import print_and_keep
 from .sending import sending_options, sending_settings
 
 if TYPE_CHECKING:
+    from agentbench._ray import RayRun
     from agentbench._types import ReplayProgress
 
 AGENTS = 4
@@ -38,6 +40,8 @@ class Wanted:
     url: str | None
     speed: str
     out: Path
+    ray: str | None
+    workers: int
     settings: dict[str, Any]
 
 
@@ -67,12 +71,15 @@ class Wanted:
 @click.option("--out", type=click.Path(path_type=Path), help="The run directory.  [default: results/replay-TIME]")
 @sending_options
 @power_options
+@ray_options
 def command(
     trace: Path | None,
     url: str | None,
     speed: str,
     out: Path | None,
     duration: float | None,
+    ray: str | None,
+    workers: int,
     **settings: Any,
 ) -> int:
     """Send a recording again, by N agents, each of which works through one session after another.
@@ -85,10 +92,11 @@ def command(
     A request that fails, time-outs included, is a row. Exits with 1 when one failed (with --max-error-rate: when
     more than that share did), with 130 when interrupted; the run directory is written all the same.
     """
+    check_reachable(ray, url)
     settings |= power_settings(settings) | sending_settings(settings) | {"duration_s": duration}
     if settings["arrivals"] is None and settings["agents"] is None:
         settings["agents"] = AGENTS
-    return _replay(Wanted(trace, url, speed, out or default_out("replay"), settings))
+    return _replay(Wanted(trace, url, speed, out or default_out("replay"), ray, workers, settings))
 
 
 def _replay(wanted: Wanted) -> int:
@@ -98,12 +106,13 @@ def _replay(wanted: Wanted) -> int:
         if url is None:
             url = stack.enter_context(SimulatedEngine(speed=wanted.speed)).url
             print_note(f"SIMULATED engine: {wanted.speed} at {url}; its figures say nothing about any hardware")
-        handle = Replay(trace, url=url, out=wanted.out, **wanted.settings)
+        settings = wanted.settings | {"url": url, "out": wanted.out}
+        handle = handle_for(Replay, trace, wanted.ray, wanted.workers, settings)
         run, interrupted = _play(handle)
     return _report(run, interrupted=interrupted)
 
 
-def _play(handle: Replay) -> tuple[Run, bool]:
+def _play(handle: Replay | RayRun) -> tuple[Run, bool]:
     """Run it to its end, or to Ctrl-C."""
     handle.start()
     try:
@@ -159,13 +168,17 @@ def _line(progress: ReplayProgress) -> str:
 
 
 def _report(run: Run, *, interrupted: bool) -> int:
-    failed_because = print_and_keep(run).summary["failed_because"]
+    summary = print_and_keep(run).summary
+    failed_because = summary["failed_because"]
     results().print(f"run directory: {run.path}", soft_wrap=True, markup=False)
     if interrupted:
         print_error(f"interrupted; partial results are in {run.path}")
         return INTERRUPTED
     if failed_because:
         print_error(f"{failed_because}; see requests.parquet in {run.path}")
+        return FAILED
+    if any(worker["lost"] for worker in summary["settings"]["workers"]):
+        print_error(f"a worker was lost during the run; see the notes in summary.json in {run.path}")
         return FAILED
     print_next(
         [

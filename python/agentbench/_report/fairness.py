@@ -119,8 +119,8 @@ def differing(sides: Sequence[Side]) -> tuple[Difference, ...]:
         ("duration asked for", lambda side: _seconds(side.settings.get("duration_s"))),
         ("trajectories asked for", lambda side: _or_none(side.settings.get("trajectories"))),
         ("ramp", lambda side: _seconds(side.settings.get("ramp_s")) if not side.search else None),
-        ("workers", lambda side: _or_none(len(side.settings.get("workers") or ()) or None)),
         ("seed", lambda side: _or_none(side.settings.get("seed"))),
+        ("workers", lambda side: _or_none(len(side.settings.get("workers") or ()) or None)),
         ("client", lambda side: f"{side.manifest['host'].get('platform')}, {side.manifest['host'].get('cpus')} CPUs"),
         ("agentbench", lambda side: side.manifest["tool_version"]),
     ]

@@ -22,6 +22,7 @@ GRAVE = (
     "killed or still running",
     "interrupted",
     "ended early",
+    "worker lost",
     "rows dropped",
     "failed requests",
     "invalid",
@@ -46,6 +47,7 @@ CAUTIONS = (
     "synthetic recording",
     "preset changed",
     "waits changed",
+    "clocks not agreed",
 )
 OTHER = "note"
 UNSEEN_SHARE = 0.1
@@ -66,6 +68,8 @@ NAMES = (
     ("engine counters incomplete", r"no poll came after the last response"),
     ("converted", r"requests recorded in the \w+ API were converted"),
     ("synthetic recording", r"the recording is synthetic"),
+    ("worker lost", r"worker \d+ was lost"),
+    ("clocks not agreed", r"worker \d+'s clock"),
     ("waits changed", r"waits for (tools|humans) are not as recorded"),
 )
 """Which flag a note of the core is, by how it begins."""

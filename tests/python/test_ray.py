@@ -1,0 +1,248 @@
+"""Several workers on a local Ray cluster make one run, equal to that of one process with the same agents."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import agentbench
+from agentbench._cli import run as command_line
+from agentbench._ray import RayRun
+
+ray = pytest.importorskip("ray", reason="Ray is not installed: the extra agentbench-serving[ray] brings it")
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    import pandas as pd
+    from tests.python.conftest import Captured
+
+AGENTS = 5
+TRAJECTORIES = 40
+# Sessions of three turns and of two take turns.
+REQUESTS = 100
+WAIT_SECONDS = 60.0
+MINIMUM: dict[str, Any] = {"min_requests_per_agent": 1, "min_steady_s": 0.2}
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[None]:
+    """A cluster of this machine alone, with room for a few workers."""
+    ray.init(address="local", num_cpus=3, include_dashboard=False, log_to_driver=False, configure_logging=False)
+    yield
+    ray.shutdown()
+
+
+def sorted_by_request(run: agentbench.Run) -> pd.DataFrame:
+    keys = ["trajectory_id", "thread_id", "turn"]
+    return run.requests().to_pandas().sort_values(keys, ignore_index=True)
+
+
+@pytest.mark.usefixtures("cluster")
+def test_two_workers_make_the_run_of_one_process(
+    engine: agentbench.SimulatedEngine, captured: Captured, tmp_path: Path
+) -> None:
+    settings: dict[str, Any] = {
+        "url": engine.url,
+        "agents": AGENTS,
+        "trajectories": TRAJECTORIES,
+        "human_time": "recorded",
+        "ramp_s": 0.01,
+        "salt": "one",
+    }
+    alone = agentbench.replay(captured.path, out=tmp_path / "alone", **settings)
+    shared = agentbench.replay(captured.path, out=tmp_path / "shared", ray="auto", workers=2, **settings)
+
+    # What was sent and what came back is the same, request by request; only times differ.
+    one, two = sorted_by_request(alone), sorted_by_request(shared)
+    same = ["trajectory_id", "session_id", "thread_id", "turn", "source_request_id", "status", "prompt_tokens"]
+    same += ["completion_tokens", "target_output_tokens", "output_length", "tool_wait_ms", "api"]
+    assert len(two) == REQUESTS
+    assert one[same].equals(two[same])
+    trajectories = shared.trajectories().to_pandas()
+    assert sorted(trajectories["trajectory_id"]) == [f"trajectory-{index:06}" for index in range(TRAJECTORIES)]
+    assert trajectories["completed"].all()
+
+    # Every row names its worker; agents and trajectories go round.
+    assert one["worker"].isna().all()
+    assert set(two["worker"]) == {0, 1}
+    assert (two["worker"] == two["agent_id"] % 2).all()
+    assert set(two["agent_id"]) == set(range(AGENTS))
+    assert (two["worker"] == two["trajectory_id"].str[-6:].astype(int) % 2).all()
+    assert (trajectories["worker"] == trajectories["agent_id"] % 2).all()
+
+    # One clock, one window: the phases follow from when requests were sent.
+    summary = shared.summary()
+    assert summary is not None
+    assert summary["agents"] == AGENTS
+    assert summary["requests"] == {"sent": REQUESTS, "ok": REQUESTS, "failed": 0, "cancelled": 0}
+    assert summary["trajectories"]["completed"] == TRAJECTORIES
+    window = summary["settings"]["window"]
+    first_ends = (two["sent_at_ms"] + two["e2e_ms"]).groupby(two["agent_id"]).min()
+    assert window["steady_start_ms"] == pytest.approx(first_ends.max(), abs=20)
+    assert window["ramp_end_ms"] <= window["steady_start_ms"] <= window["steady_end_ms"]
+    bounds = [window["ramp_end_ms"], window["steady_start_ms"], window["steady_end_ms"]]
+    phases = two["sent_at_ms"].apply(
+        lambda sent: ["ramp", "warmup", "steady", "tail"][sum(sent >= it for it in bounds)]
+    )
+    assert (two["phase"] == phases).all()
+    workers = summary["settings"]["workers"]
+    assert [worker["worker"] for worker in workers] == [0, 1]
+    assert [worker["lost"] for worker in workers] == [None, None]
+    # On one machine both read one clock: what was measured of the offset is within its own error.
+    assert all(abs(worker["clock_offset_ms"]) <= worker["clock_error_ms"] + 1 for worker in workers)
+    manifest = shared.manifest
+    assert manifest["complete"]
+    assert manifest["counts"]["polls"] > 0
+
+
+@pytest.mark.usefixtures("cluster")
+def test_levels_are_judged_over_all_workers(
+    engine: agentbench.SimulatedEngine, captured: Captured, tmp_path: Path
+) -> None:
+    run = agentbench.capacity(
+        captured.path,
+        url=engine.url,
+        slo=["ttft.p95<=100s", "errors<=0"],
+        max_agents=3,
+        out=tmp_path / "run",
+        ray="auto",
+        workers=2,
+        **MINIMUM,
+    )
+    requests = run.requests().to_pandas()
+    levels = run.levels().to_pandas()
+    assert list(levels["agents"]) == [2, 3, 3]
+    assert set(levels["verdict"]) == {"pass"}
+    for level in levels.to_dict("records"):
+        steady = requests[(requests["level"] == level["level"]) & (requests["phase"] == "steady")]
+        assert level["n_requests"] == len(steady) > 0
+        assert set(steady["worker"]) == {0, 1}
+        values = json.loads(level["values"])
+        assert values["ttft.p95<=100s"] == pytest.approx(steady["ttft_ms"].quantile(0.95))
+    summary = run.summary()
+    assert summary is not None
+    assert (summary["capacity"]["max_agents"], summary["capacity"]["saturated"]) == (3, False)
+
+
+@pytest.mark.usefixtures("cluster")
+def test_a_worker_that_dies_makes_its_level_invalid_and_not_the_run(
+    engine: agentbench.SimulatedEngine, captured: Captured, tmp_path: Path
+) -> None:
+    search = RayRun(
+        agentbench.Capacity,
+        captured.path,
+        address="auto",
+        workers=2,
+        url=engine.url,
+        slo=["ttft.p95<=100s"],
+        max_agents=8,
+        out=tmp_path / "run",
+        min_requests_per_agent=1,
+        min_steady_s=30.0,
+    )
+    search.start()
+    # In steady state every worker has told of a request at least.
+    wait_until(lambda: search.progress()["replay"]["phase"] == "steady")
+    os.kill(ray.get(search._actors[1].pid.remote()), signal.SIGKILL)
+    run = search.wait()
+    (level,) = run.levels().to_pandas().to_dict("records")
+    assert level["verdict"] == "invalid"
+    assert level["reason"].startswith("worker 1 was lost")
+    requests = run.requests().to_pandas()
+    assert set(requests["worker"]) == {0, 1}, "what it had told is kept"
+    assert len(run.trajectories().to_pandas()) > 0
+    assert run.manifest["complete"]
+    summary = run.summary()
+    assert summary is not None
+    capacity = summary["capacity"]
+    assert (capacity["max_agents"], capacity["invalid"]) == (None, True)
+    assert summary["settings"]["workers"][1]["lost"]
+    assert any("worker 1 was lost" in note for note in summary["notes"])
+
+
+@pytest.mark.usefixtures("cluster")
+def test_the_command_line_plays_on_a_cluster_and_marks_a_lost_worker(
+    engine: agentbench.SimulatedEngine, captured: Captured, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["replay", str(captured.path), "--url", engine.url, "--ray", "auto", "--agents", "2"]
+    assert command_line([*arguments, "--out", str(tmp_path / "whole")]) == 0
+    assert set(agentbench.Run.open(tmp_path / "whole").requests().to_pandas()["worker"]) == {0, 1}
+    assert "run directory" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("cluster")
+def test_a_replay_goes_on_without_a_worker_that_dies(
+    engine: agentbench.SimulatedEngine, captured: Captured, tmp_path: Path
+) -> None:
+    replay = RayRun(
+        agentbench.Replay,
+        captured.path,
+        address="auto",
+        workers=2,
+        url=engine.url,
+        agents=4,
+        duration_s=6.0,
+        tool_time="20ms",
+        out=tmp_path / "run",
+    )
+    replay.start()
+    wait_until(lambda: replay.progress()["phase"] == "steady" and replay.progress()["requests_ok"] > 8)
+    killed = time.time()
+    os.kill(ray.get(replay._actors[0].pid.remote()), signal.SIGKILL)
+    run = replay.wait()
+    summary = run.summary()
+    assert summary is not None
+    assert [bool(worker["lost"]) for worker in summary["settings"]["workers"]] == [True, False]
+    assert any("worker 0 was lost" in note for note in summary["notes"])
+    requests = run.requests().to_pandas()
+    end_ms = summary["settings"]["window"]["steady_end_ms"]
+    assert end_ms <= (killed - run.manifest["clock_anchor_ns"] / 1e9) * 1000 + 1000
+    after = requests[requests["sent_at_ms"] > end_ms]
+    assert set(after["worker"]) == {1}
+    assert set(after["phase"]) == {"tail"}
+
+
+@pytest.mark.usefixtures("cluster")
+def test_a_run_that_is_stopped_keeps_what_there_is(
+    engine: agentbench.SimulatedEngine, captured: Captured, tmp_path: Path
+) -> None:
+    settings: dict[str, Any] = {"url": engine.url, "agents": 2, "duration_s": 600.0, "out": tmp_path / "run"}
+    replay = RayRun(agentbench.Replay, captured.path, address="auto", workers=2, **settings)
+    with replay:
+        wait_until(lambda: replay.progress()["requests_ok"] > 2)
+        run = replay.stop()
+    summary = run.summary()
+    assert summary is not None
+    assert summary["settings"]["ended_by"] == "shutdown"
+    assert summary["requests"]["ok"] > 2
+    assert replay.done
+
+
+@pytest.mark.usefixtures("cluster")
+def test_what_cannot_run_is_refused_before_anything_is_written(
+    engine: agentbench.SimulatedEngine, captured: Captured, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    with pytest.raises(agentbench.ConfigError, match="1 agents cannot be shared by 2 workers"):
+        agentbench.replay(captured.path, url=engine.url, ray="auto", workers=2, agents=1, out=out)
+    with pytest.raises(agentbench.ConfigError, match="3 CPUs for 9 workers"):
+        agentbench.replay(captured.path, url=engine.url, ray="auto", workers=9, agents=9, out=out)
+    with pytest.raises(agentbench.UpstreamError):
+        agentbench.replay(captured.path, url="http://127.0.0.1:9", ray="auto", workers=2, agents=2, out=out)
+    assert command_line(["replay", str(captured.path), "--ray", "auto", "--out", str(out)]) == 2
+    assert "--ray needs --url" in capsys.readouterr().err
+    assert not out.exists()
+
+
+def wait_until(true: Any) -> None:
+    end = time.monotonic() + WAIT_SECONDS
+    while not true():
+        assert time.monotonic() < end, "it does not come to pass"
+        time.sleep(0.05)
