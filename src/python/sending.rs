@@ -41,7 +41,7 @@ impl SendingArguments<'_> {
             max: self.max_retries,
             backoff: duration("retry_backoff_s", self.retry_backoff_s)?,
             backoff_max: duration("retry_backoff_max_s", self.retry_backoff_max_s)?,
-            ..Retries::default()
+            seed: self.seed.unwrap_or_default(),
         };
         let timeouts = Timeouts {
             connect: duration("connect_timeout_s", self.connect_timeout_s)?,

@@ -157,6 +157,8 @@ impl Load {
         };
         if !self.abort.is_cancelled() && self.ended_early.set(why).is_ok() {
             tracing::warn!(ok, failed, ?why, "the run ends early");
+            // In this order nothing is started that would be cut off at once.
+            self.halt.cancel();
             self.abort.cancel();
         }
     }

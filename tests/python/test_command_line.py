@@ -119,9 +119,8 @@ def test_replay_exits_with_1_when_a_request_failed(captured: Captured, empty: Pa
     port = free_port()
     with started("engine", "--port", str(port), "--speed", "instant", "--max-model-len", "120") as engine:
         wait_up(f"http://127.0.0.1:{port}/health", engine)
-        arguments = ["--url", f"http://127.0.0.1:{port}", "--agents", "2", "--on-error", "continue"]
-        # Salts would make the first turns too long as well.
-        arguments += ["--cache-sharing", "recorded", "--out", "out"]
+        arguments = ["--url", f"http://127.0.0.1:{port}", "--agents", "2", "--on-error", "continue", "--out", "out"]
+        arguments += ["--cache-sharing", "recorded"]  # a salt would make every prompt longer
         result = agentbench("replay", captured.path, *arguments, cwd=empty)
     assert result.returncode == 1, result.stdout + result.stderr
     assert "3 requests failed" in result.stderr
@@ -138,9 +137,8 @@ def refusing(captured: Captured, *arguments: str) -> subprocess.CompletedProcess
         wait_up(f"http://127.0.0.1:{port}/health", engine)
         verb, *options = arguments
         url = f"http://127.0.0.1:{port}"
-        # Salts would make the first turns too long as well.
-        common = ["--url", url, "--cache-sharing", "recorded", "--out", "out"]
-        return agentbench(verb, captured.path, *common, *options, cwd=Path.cwd())
+        as_recorded = ["--cache-sharing", "recorded"]  # a salt would make every prompt longer
+        return agentbench(verb, captured.path, "--url", url, "--out", "out", *as_recorded, *options, cwd=Path.cwd())
 
 
 @pytest.mark.parametrize(
