@@ -1,5 +1,5 @@
 //! The replay's client beside other load generators before the same scripted engine, in one run:
-//! aiperf 0.13 and inference-perf 0.7 from PyPI, a bare tokio client, and a whole replay.
+//! `aiperf` 0.13 and `inference-perf` 0.7 from `PyPI`, a bare tokio client, and a whole replay.
 //!
 //! `cargo bench --bench peers`. Two questions. How many chunks a second does each client take when the
 //! engine sends as fast as it is read (the engine counts)? And what TTFT p99 does each report for 500

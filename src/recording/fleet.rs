@@ -423,7 +423,7 @@ fn progress_of(playing: &Playing, searching: Option<&Searching>) -> CapacityProg
         agents: playing.step.agents,
         replay: ReplayProgress {
             done: playing.common.ended(),
-            ..ReplayProgress::sum(playing.progress.iter(), phase)
+            ..ReplayProgress::sum(&playing.progress, phase)
         },
         levels: searching.map(|searching| searching.levels.clone()).unwrap_or_default(),
         done: false,

@@ -52,7 +52,8 @@ pub struct ReplayProgress {
 
 impl ReplayProgress {
     /// The progress of a run whose workers are so far. `done` and `phase` are the run's own.
-    pub fn sum<'a>(workers: impl Iterator<Item = &'a Self> + Clone, phase: Phase) -> Self {
+    pub fn sum(workers: &[Self], phase: Phase) -> Self {
+        let workers = workers.iter();
         let total = |count: fn(&Self) -> u64| workers.clone().map(count).sum();
         let first = |value: fn(&Self) -> Option<f64>| workers.clone().find_map(value);
         Self {
