@@ -3,6 +3,8 @@
 //! The stub stamps every sample with its clock and its counter is the curve's own integral, so a sample
 //! that a busy machine took late shows as one and is left out: what remains has to fit within 0.5 %.
 
+use agentbench::clock::unix_seconds;
+
 use super::*;
 
 /// A power of the stub as a function of the wall time, and what its counter shows.
@@ -39,8 +41,7 @@ impl Curve {
 }
 
 fn wall() -> f64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
-    since.as_secs_f64()
+    unix_seconds(Clock::start().now_ns())
 }
 
 fn micros(ts: f64) -> i64 {
@@ -55,9 +56,9 @@ fn steady(watts: f64) -> Curve {
 }
 
 /// Samples a curve for a second and holds the figure against the curve's own integral.
-fn check_curve(curve: &Curve, state: &str, counter: bool) {
+fn check_curve(curve: &Curve, told: &str, counter: bool) {
     let dir = tempfile::tempdir().unwrap();
-    let library = stub(dir.path(), &format!("{state} {}\n", i32::from(counter)));
+    let library = stub(dir.path(), &format!("{told} {}\n", i32::from(counter)));
     let (mut settings, stats, rows) =
         sampled(nvml(&library, None), || std::thread::sleep(Duration::from_secs(1)));
     assert_eq!(stats.failed, 0);
