@@ -17,9 +17,11 @@ from agentbench._types import (
     Gpu,
     MetricsPage,
     PollerStats,
+    PowerSamplerStats,
     ReplayProgress,
     SimulatorStats,
     TurnTotals,
+    WindowEnergy,
 )
 
 __all__ = [
@@ -35,6 +37,7 @@ __all__ = [
     "GpuError",
     "Handle",
     "Poller",
+    "PowerSampler",
     "Proxy",
     "Replay",
     "Run",
@@ -415,6 +418,107 @@ class Poller(Handle):
 
     def stop(self) -> Run:
         """Poll once more, close the tables and return the run."""
+
+    def stop_async(self) -> Awaitable[Run]:
+        """`stop` without blocking the event loop."""
+
+    def wait(self) -> Run:
+        """Wait until somebody stops it, and return the run."""
+
+    def wait_async(self) -> Awaitable[Run]:
+        """`wait` without blocking the event loop."""
+
+@final
+class PowerSampler(Handle):
+    """A sampler of power and energy alone: a run directory of ``power``, and energy of any stretch of time.
+
+    Samples are due at fixed times from the start, taken on a thread of their own; one whose time has passed is
+    skipped and counted, never made up for. A machine without the source is no error: `stats` says why, and every
+    energy is None with that reason. Readings stay in memory until the sampler is gone: about 12 MB an hour for 8
+    GPUs.
+
+    Parameters
+    ----------
+    out
+        The run directory to make; it must not exist, or be empty.
+    power
+        Where power readings come from: ``auto`` (NVML, else none with the reason), ``none``, ``nvml``,
+        ``dcgm:URL``, ``rapl`` or ``constant:WATTS``.
+    gpus
+        GPUs to sample, by index or UUID; by default those of ``CUDA_VISIBLE_DEVICES`` of `engine_pid`, else all. MIG
+        instances of one GPU are that GPU, once.
+    engine_pid
+        The engine's process on this machine.
+    idle_baseline_s
+        Seconds of sampling before the start returns, as the power of idle devices; by default none.
+    pue
+        Power usage effectiveness, at least 1: totals are multiplied by it.
+    interval_s
+        Seconds between two samples, at least 0.001.
+    argv
+        A command line to keep in the manifest, secrets masked.
+    settings
+        Settings of the caller to keep in the manifest.
+
+    Raises
+    ------
+    ConfigError
+        When a setting is wrong.
+    """
+
+    def __new__(
+        cls,
+        *,
+        out: str | PathLike[str],
+        power: str = ...,
+        gpus: Sequence[str] | None = None,
+        engine_pid: int | None = None,
+        idle_baseline_s: float | None = None,
+        pue: float | None = None,
+        interval_s: float = 0.1,
+        argv: Sequence[str] | None = None,
+        settings: Mapping[str, Any] | None = None,
+    ) -> Self: ...
+    @property
+    def out(self) -> Path:
+        """The run directory."""
+
+    def stats(self) -> PowerSamplerStats:
+        """Return how sampling goes, and of what; after the end, the final figures."""
+
+    def samples(self) -> Table:
+        """Return the samples, a row for each device and sample; while it runs, those that have reached the disk.
+
+        Returns
+        -------
+        Table
+            ``power`` of the run directory: powers in watts (``_w``), the device's energy counter in joules
+            (``_j``), times in seconds since the Unix epoch.
+        """
+
+    def energy(self, start: float, end: float) -> WindowEnergy:
+        """Return energy and mean power between two times, and whether they may be believed.
+
+        Parameters
+        ----------
+        start, end
+            Seconds since the Unix epoch, as ``time.time()`` tells them.
+
+        Returns
+        -------
+        WindowEnergy
+            Energy in joules, power in watts. An invalid figure is None, and ``reason`` says why: no source, samples
+            that cover less than 95 % of the time, a gap of more than 3 intervals, a counter that went back or
+            disagrees with the power by more than 5 %, nothing but zeros.
+
+        Raises
+        ------
+        ConfigError
+            When `start` is not before `end`, or the sampler is not started.
+        """
+
+    def stop(self) -> Run:
+        """Sample once more, close the table and return the run."""
 
     def stop_async(self) -> Awaitable[Run]:
         """`stop` without blocking the event loop."""
@@ -984,8 +1088,18 @@ def metrics_page(metrics_url: str) -> MetricsPage:
 def metrics_page_async(metrics_url: str) -> Awaitable[MetricsPage]:
     """`metrics_page` without blocking the event loop."""
 
-def probe_gpus() -> list[Gpu]:
+def probe_gpus(library: str | PathLike[str] | None = None) -> list[Gpu]:
     """List the GPUs that NVML sees.
+
+    Parameters
+    ----------
+    library
+        NVIDIA's management library, where it is not on the loader's path.
+
+    Returns
+    -------
+    list
+        What a GPU does not tell is None; ``power_reason`` says why its power cannot be read.
 
     Raises
     ------

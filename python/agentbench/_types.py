@@ -168,10 +168,80 @@ class MetricsPage(TypedDict):
 
 
 class Gpu(TypedDict):
-    """One GPU as NVML tells it."""
+    """One GPU as NVML tells it; what it does not tell is None.
+
+    ``power_w`` is what the plain query tells, ``power_reason`` why it tells nothing. ``has_energy_counter`` is whether
+    energy comes from the GPU's own counter.
+    """
 
     index: int
-    name: str
-    uuid: str
-    driver: str
-    memory_total_bytes: int
+    name: str | None
+    uuid: str | None
+    driver: str | None
+    memory_total_bytes: int | None
+    power_w: float | None
+    power_reason: str | None
+    has_energy_counter: bool
+
+
+class IdleBaseline(TypedDict):
+    """Power before the run: ``start`` and ``end`` in seconds since the Unix epoch, watts of each device."""
+
+    start: float
+    end: float
+    mean_power_w: dict[str, float | None]
+
+
+class PowerSamplerStats(TypedDict):
+    """How sampling goes, and of what.
+
+    ``ticks`` samples of all devices were made, ``missed`` had passed before their turn came; ``failed`` readings of a
+    device gave neither power nor energy, ``last_error`` says why the last of them. ``lag_*`` is the time from due to
+    read. ``power_w`` is the last power of all devices, None where one does not tell. ``source`` is None where there is
+    none, and ``reason`` says why; ``boundary`` is ``device``, ``host`` or ``facility``; ``rule`` says which rule chose
+    the devices.
+    """
+
+    ticks: int
+    missed: int
+    failed: int
+    rows_dropped: int
+    lag_p99_ms: float | None
+    lag_max_ms: float | None
+    power_w: float | None
+    last_error: str | None
+    source: str | None
+    reason: str | None
+    boundary: str | None
+    devices: list[str]
+    rule: str | None
+    interval_ms: float
+    pue: float | None
+    idle: IdleBaseline | None
+
+
+class DeviceEnergy(TypedDict):
+    """Energy of one device in a stretch of time, as measured: without power usage effectiveness."""
+
+    device: str
+    energy_j: float | None
+    mean_power_w: float | None
+    idle_power_w: float | None
+    method: str | None
+    valid: bool
+    reason: str | None
+
+
+class WindowEnergy(TypedDict):
+    """Energy of all devices in a stretch of time, times the power usage effectiveness where one was given.
+
+    ``method`` is ``counter``, ``trapezoid`` or, where devices differ, ``mixed``. Where ``valid`` is False the figures
+    are None and ``reason`` says why.
+    """
+
+    valid: bool
+    reason: str | None
+    energy_j: float | None
+    mean_power_w: float | None
+    method: str | None
+    devices: list[DeviceEnergy]

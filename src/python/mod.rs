@@ -20,6 +20,7 @@ mod host;
 mod json;
 mod lifecycle;
 mod poller;
+mod power;
 mod proxy;
 mod replay;
 mod run;
@@ -61,6 +62,8 @@ mod core {
     use super::handle::PyHandle;
     #[pymodule_export]
     use super::poller::PyPoller;
+    #[pymodule_export]
+    use super::power::PyPowerSampler;
     #[pymodule_export]
     use super::proxy::PyProxy;
     #[pymodule_export]

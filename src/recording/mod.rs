@@ -8,6 +8,7 @@ mod capacity;
 mod capture;
 mod capture_summary;
 mod fleet;
+mod power;
 mod presets;
 mod replay;
 mod worker;
@@ -20,6 +21,7 @@ pub use capacity::{CapacityProgress, CapacityRecording, CapacityRecordingConfig,
 pub use capture::{CaptureRecording, CaptureRecordingConfig};
 pub use capture_summary::{CaptureSummary, ToolFigures, summarize_capture};
 pub use fleet::{Fleet, FleetConfig, FleetState, Step};
+pub use power::{PowerRecording, energy_between};
 pub use presets::{PRESETS, Preset};
 pub use replay::{ReplayRecording, ReplayRecordingConfig};
 pub use worker::{Worker, WorkerPlan, WorkerReport};

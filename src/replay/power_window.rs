@@ -34,7 +34,7 @@ pub struct DeviceFigures {
 }
 
 /// All devices over one window.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct WindowPower {
     /// Each device as measured.
     pub devices: Vec<DeviceFigures>,

@@ -12,7 +12,14 @@ import pytest
 import agentbench
 from agentbench import _core, exceptions
 
-HANDLES = [agentbench.Capacity, agentbench.Proxy, agentbench.Poller, agentbench.Replay, agentbench.SimulatedEngine]
+HANDLES = [
+    agentbench.Capacity,
+    agentbench.Proxy,
+    agentbench.Poller,
+    agentbench.PowerSampler,
+    agentbench.Replay,
+    agentbench.SimulatedEngine,
+]
 # These return at once or read what is there already, so a twin would say nothing new.
 WITHOUT_TWIN = {"capture", "compare", "default_out", "probe_gpus", "report", "sample_trace"}
 

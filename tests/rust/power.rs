@@ -1,5 +1,7 @@
 //! Power sources through the real wrapper, a real page and a laid-out folder, sampled into rows.
 
+mod curves;
+
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};

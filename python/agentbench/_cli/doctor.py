@@ -140,7 +140,13 @@ def _gpus() -> Iterator[Finding]:
         yield Finding("NVML", "missing", str(error), "install the NVIDIA driver; without it there are no power figures")
         return
     for gpu in gpus:
-        yield Finding("NVML", "ok", f"{gpu['name']}, {gpu['uuid']}, driver {gpu['driver']}")
+        parts = [gpu["name"] or f"GPU {gpu['index']}", gpu["uuid"] or "no UUID", f"driver {gpu['driver'] or 'unknown'}"]
+        if gpu["power_reason"] is None:
+            counter = "with" if gpu["has_energy_counter"] else "without"
+            yield Finding("NVML", "ok", ", ".join([*parts, f"{gpu['power_w']:.0f} W, {counter} energy counter"]))
+        else:
+            detail = ", ".join([*parts, f"no power: {gpu['power_reason']}"])
+            yield Finding("NVML", "missing", detail, "no power figures of this GPU; check it with nvidia-smi")
 
 
 def _disk() -> Finding:

@@ -1,6 +1,7 @@
 /* A management library whose figures stand in the file `state` beside it, one line a device:
  *   power_mw average_mw energy_mj      fixed, where -1 is "not supported" and -2 "the device is lost"
  *   steady power_mw average_mw counter  with an energy counter, the integral, where `counter` is 1
+ *   count power_mw                      a counter alone, as of such a steady power
  *   step before_mw after_mw at_us counter     another power from a wall time on
  *   ramp power_mw at_us mw_per_s counter      a power that changes linearly with the wall time
  * A counter is the integral since `at_us`, 0 for `steady`: what a perfect device would count. */
@@ -32,6 +33,9 @@ static int read_line(const char *line, long long at, long long *row) {
     if (sscanf(line, "steady %lld %lld %d", &a, &b, &counter) == 3) {
         row[0] = a, row[1] = b;
         row[2] = counter ? (long long)(a * ((at % 100000000000LL) / 1e6)) : -1;
+    } else if (sscanf(line, "count %lld", &a) == 1) {
+        row[0] = row[1] = -1;
+        row[2] = (long long)(a * ((at % 100000000000LL) / 1e6));
     } else if (sscanf(line, "step %lld %lld %lld %d", &a, &b, &c, &counter) == 4) {
         row[0] = row[1] = at < c ? a : b;
         row[2] = counter ? 1000000000LL + (long long)(row[0] * ((at - c) / 1e6)) : -1;
