@@ -2,7 +2,8 @@
 //! `aiperf` 0.13 and `inference-perf` 0.7 from `PyPI`, a bare tokio client, and a whole replay.
 //!
 //! `cargo bench --bench peers`. Two questions. How many chunks a second does each client take when the
-//! engine sends as fast as it is read (the engine counts)? And what TTFT p99 does each report for 500
+//! engine sends as fast as it is read? The engine counts; each stream asks again when it has read its
+//! answer, so that what waits in a socket is not taken for read. And what TTFT p99 does each report for 500
 //! streams started at once with 20 ms between chunks, where the engine knows the truth? Engine and
 //! clients are processes of their own and take turns. The peers live in environments of their own,
 //! made by `peers/run.py` below `target/peers`; a peer that cannot be installed is left out, with the
@@ -25,16 +26,18 @@ const CLIENTS: [&str; 4] = ["bare", "ours", "aiperf", "inference-perf"];
 const ROUNDS: usize = 3;
 /// The engine sends as fast as it is read.
 const FULL_SPEED: Script = Script {
-    streams: 100,
-    chunks: 2_000,
+    streams: 50,
+    requests: 20,
+    chunks: 500,
     gap: Duration::ZERO,
-    prefill: Duration::from_millis(50),
+    prefill: Duration::ZERO,
     ramp: Duration::from_millis(1),
     prompt_bytes: 2_000,
 };
 /// 25,000 chunks/s over all streams.
 const PACED: Script = Script {
     streams: 500,
+    requests: 1,
     chunks: 300,
     gap: Duration::from_millis(20),
     prefill: Duration::from_millis(50),
@@ -130,7 +133,7 @@ fn rounds(clients: &[&str], script: &Script, dir: &Path, scratch: &Path) -> Vec<
                 peer => peer_p99_ms(peer, script, &engine.address, scratch),
             };
             let truth = truth(&engine.address);
-            assert_eq!(truth.map(|truth| truth.streams), Some(script.streams), "{client}");
+            assert_eq!(truth.map(|truth| truth.streams), Some(script.total()), "{client}");
             seen[index].extend(truth.map(|truth| Round { reported_p99_ms, truth }));
         }
     }
@@ -142,7 +145,8 @@ fn peer_p99_ms(peer: &str, script: &Script, address: &str, scratch: &Path) -> f6
     let output = python()
         .args(["run", peer])
         .arg(scratch)
-        .args([&format!("http://{address}"), &script.streams.to_string()])
+        .arg(format!("http://{address}"))
+        .args([script.streams, script.total()].map(|count| count.to_string()))
         .arg(script.chunks.to_string())
         .stderr(Stdio::inherit())
         .output()

@@ -27,6 +27,7 @@ const AGENTS: u32 = 64;
 const ROUNDS: usize = 5;
 const SCRIPT: Script = Script {
     streams: AGENTS,
+    requests: 1,
     chunks: 2,
     gap: Duration::from_millis(1),
     prefill: Duration::from_millis(1),

@@ -16,6 +16,7 @@ use streams::{Engine, Script, Seen, load_average, measure, median, ours};
 
 const SHORT: Script = Script {
     streams: 500,
+    requests: 1,
     chunks: 300,
     gap: Duration::from_millis(20),
     prefill: Duration::from_millis(200),
@@ -24,6 +25,7 @@ const SHORT: Script = Script {
 };
 const LONG: Script = Script {
     streams: 1_000,
+    requests: 1,
     chunks: 1_000,
     gap: Duration::from_millis(20),
     prefill: Duration::from_millis(200),

@@ -1,8 +1,8 @@
 """Sets up other load generators from PyPI in environments of their own and runs them, for `cargo bench --bench peers`.
 
-``run.py setup PEER SCRATCH`` makes the environment; ``run.py run PEER SCRATCH URL STREAMS CHUNKS`` sends STREAMS
-requests at once and prints the TTFT p99 that the peer reports, in ms. Neither peer needs anything but PyPI: both get
-a tokenizer that needs no download.
+``run.py setup PEER SCRATCH`` makes the environment; ``run.py run PEER SCRATCH URL STREAMS REQUESTS CHUNKS`` sends
+REQUESTS requests, STREAMS at once, and prints the TTFT p99 that the peer reports, in ms. Neither peer needs anything
+but PyPI: both get a tokenizer that needs no download.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ def main() -> None:
     if verb == "setup":
         setup(peer, place)
     else:
-        url, streams, chunks = sys.argv[4], int(sys.argv[5]), int(sys.argv[6])
+        url, streams, requests, chunks = sys.argv[4], *map(int, sys.argv[5:8])
         out = place / "out"
         shutil.rmtree(out, ignore_errors=True)
         out.mkdir()
         peers = {"aiperf": aiperf, "inference-perf": inference_perf}
-        print(peers[peer](place, out, url, streams, chunks))
+        print(peers[peer](place, out, url, streams, requests, chunks))
 
 
 def setup(peer: str, place: Path) -> None:
@@ -92,19 +92,20 @@ def call(command: list[str | Path], out: Path) -> None:
         sys.exit(log.read_text()[-3000:])
 
 
-def aiperf(place: Path, out: Path, url: str, streams: int, chunks: int) -> float:
+def aiperf(place: Path, out: Path, url: str, streams: int, requests: int, chunks: int) -> float:
     """The p99 of ``time_to_first_token`` in its JSON export."""
     command = f"""profile --model scripted --url {url} --endpoint-type chat --streaming
         --tokenizer {place / "tokenizer"}
-        --concurrency {streams} --request-count {streams} --num-prompts {streams}
+        --concurrency {streams} --request-count {requests} --num-prompts {streams}
         --isl {PROMPT_TOKENS} --osl {chunks}
-        --use-server-token-count --ui none --export-level summary --output-artifact-dir {out}"""
+        --use-server-token-count --no-server-metrics --no-gpu-telemetry --ui none
+        --export-level summary --output-artifact-dir {out}"""
     call([place / "venv/bin/aiperf", *command.split()], out)
     report = json.loads((out / "profile_export_aiperf.json").read_text())
     return float(report["time_to_first_token"]["p99"])
 
 
-def inference_perf(place: Path, out: Path, url: str, streams: int, chunks: int) -> float:
+def inference_perf(place: Path, out: Path, url: str, streams: int, requests: int, chunks: int) -> float:
     """The p99 of ``time_to_first_token`` in its summary report, which is in seconds."""
     config = {
         "api": {"type": "completion", "streaming": True},
@@ -120,7 +121,7 @@ def inference_perf(place: Path, out: Path, url: str, streams: int, chunks: int) 
         },
         "load": {
             "type": "concurrent",
-            "stages": [{"num_requests": streams, "concurrency_level": streams}],
+            "stages": [{"num_requests": requests, "concurrency_level": streams}],
             "worker_max_concurrency": streams,
         },
         "server": {"type": "vllm", "model_name": "scripted", "base_url": url},

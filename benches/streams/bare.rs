@@ -25,17 +25,23 @@ pub(crate) async fn read_all(script: &Script, address: SocketAddr) -> Seen {
         let request = Arc::clone(&request);
         let ramp_ns = script.ramp.as_nanos() as i64;
         let due_ns = start_ns + ramp_ns * i64::from(index) / i64::from(script.streams);
-        let chunks = script.chunks;
+        let (requests, chunks) = (script.requests, script.chunks);
         streams.spawn(async move {
             tokio::time::sleep_until(clock.instant_at(due_ns)).await;
-            let sent_ns = clock.now_ns();
-            let stamps_ns = read_stream(address, &request, chunks, clock).await.unwrap();
-            (sent_ns, stamps_ns, clock.now_ns())
+            let mut seen = Vec::new();
+            let mut stream = None;
+            for _ in 0..requests {
+                let sent_ns = clock.now_ns();
+                let stamps_ns =
+                    read_stream(address, &mut stream, &request, chunks, clock).await.unwrap();
+                seen.push((sent_ns, stamps_ns, clock.now_ns()));
+            }
+            seen
         });
     }
-    let streams = streams.join_all().await;
+    let streams: Vec<_> = streams.join_all().await.into_iter().flatten().collect();
     let chunks: usize = streams.iter().map(|(_, stamps, _)| stamps.len()).sum();
-    assert_eq!(chunks, script.streams as usize * script.chunks);
+    assert_eq!(chunks, script.total() as usize * script.chunks);
     let first_ns = streams.iter().map(|(sent_ns, ..)| *sent_ns).min().unwrap();
     let last_ns = streams.iter().map(|(.., end_ns)| *end_ns).max().unwrap();
     let ttft_ms =
@@ -50,13 +56,17 @@ pub(crate) async fn read_all(script: &Script, address: SocketAddr) -> Seen {
 /// Arrival of each event with text.
 async fn read_stream(
     address: SocketAddr,
+    connection: &mut Option<TcpStream>,
     request: &str,
     chunks: usize,
     clock: Clock,
 ) -> std::io::Result<Vec<i64>> {
     const TEXT: &[u8] = b"\"content\":\"x\"";
     const END: &[u8] = b"\r\n0\r\n\r\n";
-    let mut stream = TcpStream::connect(address).await?;
+    let stream = match connection {
+        Some(stream) => stream,
+        None => connection.insert(TcpStream::connect(address).await?),
+    };
     stream.set_nodelay(true)?;
     stream.write_all(request.as_bytes()).await?;
     let mut stamps_ns = Vec::with_capacity(chunks);

@@ -21,8 +21,10 @@ use serde::{Deserialize, Serialize};
 /// What the engine sends and who reads it.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Script {
-    /// Streams at once, each on a connection of its own, one request each.
+    /// Streams at once, each on a connection of its own.
     pub(crate) streams: u32,
+    /// Requests of each stream, one after another.
+    pub(crate) requests: u32,
     /// Chunks of each stream.
     pub(crate) chunks: usize,
     /// Between two chunks of a stream; zero: as fast as the client reads.
@@ -33,6 +35,13 @@ pub(crate) struct Script {
     pub(crate) ramp: Duration,
     /// Size of a request body, about.
     pub(crate) prompt_bytes: usize,
+}
+
+impl Script {
+    /// Requests of all streams.
+    pub(crate) fn total(&self) -> u32 {
+        self.streams * self.requests
+    }
 }
 
 /// What one client saw in one round.

@@ -37,13 +37,13 @@ pub(crate) fn prompt(script: &Script, session: usize) -> Value {
     json!({"model": "scripted", "stream": true, "messages": messages})
 }
 
-/// Records a session of one request for each stream.
+/// Records a session of one request for each request of the script.
 pub(crate) fn write_recording(script: &Script, dir: &Path) {
     let manifest = Manifest::new(RunKind::Capture, "recorded", &Clock::start());
     let writer = RunWriter::create(dir, manifest).unwrap();
     let rows = writer.sender();
     let mut known = HashSet::new();
-    for session in 0..script.streams as usize {
+    for session in 0..script.total() as usize {
         let body = prompt(script, session).to_string();
         let parsed = parse_request(Api::Chat, body.as_bytes()).unwrap();
         let unit_hashes: Vec<String> = parsed.units.iter().map(|unit| unit.hash.hex()).collect();
@@ -117,10 +117,10 @@ pub(crate) async fn replay(script: &Script, address: &str, dir: &Path) -> Seen {
 
     let rows: Vec<RequestRow> =
         Run::open(&out).unwrap().rows().unwrap().map(Result::unwrap).collect();
-    assert_eq!(rows.len(), script.streams as usize);
+    assert_eq!(rows.len(), script.total() as usize);
     assert!(rows.iter().all(|row| row.status == RequestStatus::Ok));
     let chunks: usize = rows.iter().map(|row| row.chunk_gap_ms.len() + 1).sum();
-    assert_eq!(chunks, script.streams as usize * script.chunks);
+    assert_eq!(chunks, script.total() as usize * script.chunks);
     let start_ms = rows.iter().map(|row| row.sent_at_ms).fold(f64::MAX, f64::min);
     let end_ms = rows.iter().map(|row| row.sent_at_ms + row.e2e_ms.unwrap()).fold(0.0, f64::max);
     let ttft_ms = rows.iter().filter_map(|row| row.ttft_ms).collect();

@@ -7,7 +7,7 @@ use agentbench::clock::{Clock, elapsed_ms};
 use agentbench::replay::statistics::Statistic;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpSocket, TcpStream};
 
 use super::Script;
 
@@ -28,7 +28,10 @@ struct Truth {
 type Shared = Arc<Mutex<Truth>>;
 
 pub(crate) async fn serve(script: Script) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    // Room for all clients at once: a connection that is refused comes again a second later.
+    let listener = socket.listen(4096).unwrap();
     println!("{}", listener.local_addr().unwrap());
     let (truth, clock) = (Shared::default(), Clock::start());
     loop {
