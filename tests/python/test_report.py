@@ -297,7 +297,11 @@ def _power_of_a_search(summary: dict[str, Any], manifest: dict[str, Any]) -> Non
 
 
 SEARCHED: list[tuple[str, str, Change]] = [
-    ("client-limited", "there is no result: give agentbench more cores", lambda s, _: s["capacity"].update(client_limited=True)),
+    (
+        "client-limited",
+        "there is no result: give agentbench more cores",
+        lambda s, _: s["capacity"].update(client_limited=True),
+    ),
     ("interrupted", "not finished", lambda s, _: s["capacity"]["settings"].update(interrupted=True)),
     ("invalid", "could not be judged", lambda s, _: s["capacity"].update(invalid=True)),
     ("invalid", "no result", lambda s, _: s["capacity"].update(max_agents=None, level=None)),
