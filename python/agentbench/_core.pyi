@@ -230,6 +230,9 @@ class Run:
     def levels(self) -> Table:
         """One row per number of agents that a capacity search tried."""
 
+    def client_samples(self) -> Table:
+        """What a replay saw of its own process, a row each half second: CPU, timer lags, sockets."""
+
     def isl_text(self, request_id: str) -> str:
         """Return the whole prompt of a turn, rebuilt: its units in prompt order, a line each.
 

@@ -169,6 +169,11 @@ impl PyRun {
         PyTable::new(&self.run, Table::Levels)
     }
 
+    /// What a replay saw of its own process.
+    fn client_samples(&self) -> PyTable {
+        PyTable::new(&self.run, Table::ClientSamples)
+    }
+
     /// The whole prompt of a turn as text.
     fn isl_text(&self, py: Python<'_>, request_id: String) -> PyResult<String> {
         self.with_turn(py, request_id, Run::isl_text)

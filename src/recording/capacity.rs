@@ -21,6 +21,7 @@ use crate::power::{PowerConfig, PowerWatch};
 use crate::replay::capacity::{Search, Verdict};
 use crate::replay::capacity_gpus::contradiction;
 use crate::replay::capacity_summary::CapacitySettings;
+use crate::replay::client_figures::{Watched, client_figures, with_client};
 use crate::replay::levels::{Level, LevelMinimum, judge};
 use crate::replay::power_window::fill_level;
 use crate::replay::samples::Samples;
@@ -422,6 +423,15 @@ impl Driver {
             Verdict::Fail.as_str().clone_into(&mut row.verdict);
             row.reason = ended_by.note(max_error_rate_pct);
         }
+        let client = client_figures(&Watched {
+            samples: &outcome.client_samples,
+            requests: &requests,
+            trajectories: &trajectories,
+            window: outcome.settings.window,
+            anchor_ns: outcome.settings.clock_anchor_ns,
+            engine_in_process: outcome.settings.engine_in_process,
+        });
+        let mut row = with_client(row, &client);
         fill_power(&mut row, &self.power, self.prepared.settings().clock_anchor_ns).await;
         Ok((row, outcome.rows_lost, ended_by))
     }

@@ -23,6 +23,7 @@ use crate::power::PowerConfig;
 use crate::replay::capacity::{Search, Verdict};
 use crate::replay::capacity_gpus::contradiction;
 use crate::replay::capacity_summary::CapacitySettings;
+use crate::replay::client_figures::{Watched, client_figures, with_client};
 use crate::replay::common_window::{CommonWindow, phase_at};
 use crate::replay::levels::{Level, judge};
 use crate::replay::samples::Samples;
@@ -31,7 +32,7 @@ use crate::replay::slo::Condition;
 use crate::replay::{
     CacheSharing, ReplayConfig, ReplayProgress, ReplaySettings, Summary, WorkerSetting,
 };
-use crate::trace::record::{LevelRow, RequestRow};
+use crate::trace::record::{ClientSampleRow, LevelRow, RequestRow};
 use crate::trace::{Manifest, Row, RunKind};
 
 /// From the decision to the agreed instant: long enough for the word to reach every worker.
@@ -86,6 +87,8 @@ struct Playing {
     samples: Option<Arc<Samples>>,
     /// Requests whose phase is not known yet, with their workers.
     unsettled: Vec<(u32, RequestRow)>,
+    /// What the workers saw of their processes, of a level.
+    client_samples: Vec<ClientSampleRow>,
     cache_reset: bool,
     lost: Vec<String>,
 }
@@ -214,6 +217,7 @@ impl Fleet {
             outcomes: Vec::new(),
             samples,
             unsettled: Vec::new(),
+            client_samples: Vec::new(),
             cache_reset,
             lost: Vec::new(),
         });
@@ -237,6 +241,13 @@ impl Fleet {
             let row = Row::from(row);
             if let Some(samples) = &playing.samples {
                 samples.see(&row);
+            }
+            self.rows_lost += u64::from(!self.ground.writer.sender().send_blocking(row));
+        }
+        for mut row in report.client_samples {
+            row.worker = Some(worker);
+            if playing.step.level.is_some() {
+                playing.client_samples.push(row.clone());
             }
             self.rows_lost += u64::from(!self.ground.writer.sender().send_blocking(row));
         }
@@ -346,6 +357,15 @@ impl Fleet {
             Verdict::Fail.as_str().clone_into(&mut row.verdict);
             row.reason = why.note(self.settings.max_error_rate_pct);
         }
+        let client = client_figures(&Watched {
+            samples: &playing.client_samples,
+            requests: &requests,
+            trajectories: &trajectories,
+            window,
+            anchor_ns: self.settings.clock_anchor_ns,
+            engine_in_process: self.settings.engine_in_process,
+        });
+        let mut row = with_client(row, &client);
         if !lost.is_empty() {
             Verdict::Invalid.as_str().clone_into(&mut row.verdict);
             row.reason = Some(lost);

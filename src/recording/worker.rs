@@ -19,7 +19,7 @@ use crate::replay::{
     ReplaySettings,
 };
 use crate::shutdown::Shutdown;
-use crate::trace::record::{RequestRow, TrajectoryRow};
+use crate::trace::record::{ClientSampleRow, RequestRow, TrajectoryRow};
 use crate::trace::{EngineInfo, Row, RowReceiver, Run, row_channel};
 
 /// How long what is on its way may go on once a worker is asked to stop: it is cut at once.
@@ -50,6 +50,8 @@ pub struct WorkerReport {
     pub requests: Vec<RequestRow>,
     /// Trajectories that have ended since.
     pub trajectories: Vec<TrajectoryRow>,
+    /// What it saw of its own process since.
+    pub client_samples: Vec<ClientSampleRow>,
     /// Its settings as they ended; there once nothing more follows.
     pub ended: Option<ReplaySettings>,
     /// Rows that went missing on the way.
@@ -158,6 +160,7 @@ impl Worker {
             match row {
                 Row::Requests(row) => report.requests.push(*row),
                 Row::Trajectories(row) => report.trajectories.push(*row),
+                Row::ClientSamples(row) => report.client_samples.push(*row),
                 _ => {}
             }
         }

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::capacity::{Search, Verdict};
 use super::capacity_gpus::gpu_count;
+use super::client_figures::limited_search;
 use super::levels::LevelMinimum;
 use super::power_figures::{PowerFigures, Served, power_figures};
 use super::power_window::{level_window, window_power};
@@ -95,7 +96,8 @@ pub struct CapacityFigures {
     pub unstable: bool,
     /// The condition that the smallest failing level missed by most.
     pub binding_condition: Option<String>,
-    /// The client was the bottleneck; null until that is measured.
+    /// The client was the bottleneck at a level, so there is no result; null where it was not watched for
+    /// long enough to tell.
     pub client_limited: Option<bool>,
     /// The level whose figures stand below and in the rest of the summary.
     pub level: Option<u32>,
@@ -141,7 +143,8 @@ pub fn capacity_figures(
     }
     let answer = search.answer();
     let judged = levels.iter().any(|row| Verdict::named(&row.verdict) != Verdict::Invalid);
-    let max_agents = judged.then_some(answer.max_agents);
+    let limited = levels.iter().find(|row| row.client_limited == Some(true));
+    let max_agents = (judged && limited.is_none()).then_some(answer.max_agents);
     let level = shown_level(levels, answer.max_agents);
     let figures =
         LevelFigures { level, max_agents, gpus: gpu_count(settings, power, replay.simulated) };
@@ -163,7 +166,7 @@ pub fn capacity_figures(
         invalid: answer.invalid,
         unstable: answer.unstable,
         binding_condition: binding_condition(levels, &settings.conditions()),
-        client_limited: None,
+        client_limited: levels.iter().filter_map(|row| row.client_limited).reduce(|a, b| a || b),
         level: level.map(|row| row.level),
         gpus: Figure::of(figures.gpus()),
         agents_per_gpu: Figure::of(figures.agents_per_gpu()),
@@ -179,7 +182,7 @@ pub fn capacity_figures(
         curve: levels.to_vec(),
         settings: settings.clone(),
     };
-    capacity.result = in_words(&capacity);
+    capacity.result = limited.map_or_else(|| in_words(&capacity), limited_search);
     capacity
 }
 

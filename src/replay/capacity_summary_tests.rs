@@ -167,3 +167,27 @@ fn what_is_not_known_is_null_with_a_reason() {
         assert!(figure.reason.as_deref().is_some_and(|text| text.contains(reason)));
     }
 }
+
+#[test]
+fn a_limited_client_leaves_no_result() {
+    let of = |limited| {
+        let rows = [
+            LevelRow { client_limited: Some(false), ..level(0, 2, "pass", 500.0) },
+            LevelRow {
+                client_limited: limited,
+                reason: Some("client-limited: timers late".into()),
+                ..level(1, 4, "invalid", 500.0)
+            },
+        ];
+        figures(&rows, &[], &settings(Some(2)), &PowerSettings::default())
+    };
+    let limited = of(Some(true));
+    assert_eq!((limited.max_agents, limited.client_limited), (None, Some(true)));
+    assert!(limited.invalid);
+    assert_eq!(limited.agents_per_gpu.value, None);
+    let words = "no result: at 4 agents the client, not the engine, was the bottleneck";
+    assert!(limited.result.starts_with(words), "{}", limited.result);
+    assert!(limited.result.contains("timers late"), "{}", limited.result);
+    let sound = of(None);
+    assert_eq!((sound.max_agents, sound.client_limited), (Some(2), Some(false)));
+}

@@ -107,6 +107,8 @@ pub fn judge(level: &Level<'_>, conditions: &[Condition], minimum: &LevelMinimum
         worst_agent: worst.map(|agent| agent.id),
         worst_agent_values: worst.map(|agent| as_object(conditions, &agent.values)),
         cache_reset: false,
+        // Of the client they say only half: `client_figures::with_client` fills it.
+        client_limited: None,
         verdict: verdict.as_str().to_owned(),
         reason,
         values: as_object(conditions, &values),

@@ -11,6 +11,7 @@ pub mod capacity;
 pub mod capacity_gpus;
 pub mod capacity_summary;
 pub mod client;
+pub mod client_figures;
 pub mod common_window;
 mod content;
 pub mod engine_figures;
@@ -44,6 +45,7 @@ pub mod tiers;
 pub mod tokens;
 mod trajectory;
 pub mod waits;
+mod watch;
 pub mod window;
 
 pub use arrivals::{Arrivals, OpenLoop, PacingWords};

@@ -322,6 +322,8 @@ pub struct ReplaySettings {
     pub api: ApiChoice,
     /// The API chosen, for each API in the recording.
     pub routes: Vec<ApiRoute>,
+    /// The engine ran in the client's own process, whose CPU so holds the engine's; null: not known.
+    pub engine_in_process: Option<bool>,
     /// Sessions in the plan.
     pub sessions: u64,
     /// Requests in one pass over the plan.

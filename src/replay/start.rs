@@ -31,13 +31,14 @@ use super::shared_prefix::Sharing;
 use super::synthetic_plan::SyntheticPrompts;
 use super::tokens::IdRange;
 use super::waits::{HumanTime, ToolTime, Waits};
+use super::watch::{Watch, listens_here};
 use super::window::{PhaseTracker, Window};
 use crate::api::{Api, ContentHash};
 use crate::clock::Clock;
 use crate::engine::control::{Control, Health};
 use crate::error::{Error, Result};
 use crate::shutdown::Shutdown;
-use crate::trace::record::TurnRow;
+use crate::trace::record::{ClientSampleRow, TurnRow};
 use crate::trace::{EngineInfo, RowSender, Run, TurnDigest};
 
 /// Start-up of one agent after another where no ramp is asked for, and the longest such ramp.
@@ -141,6 +142,8 @@ pub struct ReplayOutcome {
     pub notes: Vec<String>,
     /// Rows that the writer did not take.
     pub rows_lost: u64,
+    /// What the client saw of itself; of a capacity search's level.
+    pub client_samples: Vec<ClientSampleRow>,
 }
 
 impl Replay {
@@ -289,6 +292,7 @@ impl PreparedReplay {
         let progress = Arc::new(Progress::new(clock, settings.trajectories, settings.duration_s));
         let (pacing, phases, open_loop) = pacing(config, &settings, share);
         let phases = Arc::new(Mutex::new(phases));
+        let watch = Watch::start(clock, rows.clone(), level)?;
         let (queue, row_thread) = RowQueue::start(rows, samples)?;
         let order = Mutex::new(SessionOrder::new(plan.sessions.len(), config.seed));
         let contents = Contents::new(
@@ -341,7 +345,17 @@ impl PreparedReplay {
             }
         });
         let engine = engine.info;
-        Ok(ReplayHandle { task, row_thread, progress, phases, open_loop, enough, settings, engine })
+        Ok(ReplayHandle {
+            task,
+            row_thread,
+            watch,
+            progress,
+            phases,
+            open_loop,
+            enough,
+            settings,
+            engine,
+        })
     }
 }
 
@@ -388,6 +402,7 @@ impl Part {
 pub struct ReplayHandle {
     task: JoinHandle<Result<EndedBy>>,
     row_thread: RowThread,
+    watch: Watch,
     progress: Arc<Progress>,
     phases: Arc<Mutex<PhaseTracker>>,
     open_loop: Option<Arc<OpenLoopCounts>>,
@@ -427,6 +442,7 @@ impl ReplayHandle {
     /// cancel the shutdown that it was started with: what is on its way becomes a cancelled row.
     pub async fn wait(self) -> Result<ReplayOutcome> {
         let ended = self.task.await.map_err(|error| Error::Internal(error.to_string()))?;
+        let client_samples = self.watch.stop().await?;
         let rows_lost = self.row_thread.finish().await?;
         let window = self.phases.lock().unwrap_or_else(PoisonError::into_inner);
         let (phase, window) = (window.phase(), window.window());
@@ -443,7 +459,8 @@ impl ReplayHandle {
             "replay ended"
         );
         let notes = settings.notes.clone();
-        Ok(ReplayOutcome { settings, engine: self.engine, progress, notes, rows_lost })
+        let engine = self.engine;
+        Ok(ReplayOutcome { settings, engine, progress, notes, rows_lost, client_samples })
     }
 }
 
@@ -731,6 +748,7 @@ fn settings(
         strict: config.strict,
         api: config.api,
         routes: engine.routes.iter().map(Route::as_setting).collect(),
+        engine_in_process: listens_here(&engine.info.url),
         sessions,
         requests_per_pass: plan.n_requests() as u64,
         skipped: plan.skipped.clone(),

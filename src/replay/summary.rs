@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::attempts::above_error_rate;
 use super::capacity_summary::{CapacityFigures, CapacitySettings, capacity_figures};
+use super::client_figures::{ClientFigures, Watched, client_figures};
 use super::engine_figures::{EngineFigures, Span, engine_figures};
 use super::live_figures::{LiveFigures, live_figures};
 use super::measure::{from_due_ms, itl_ms, new_prompt_tokens, output_tokens_per_s, token_gaps};
@@ -25,8 +26,8 @@ use crate::error::Result;
 use crate::power::readings::Readings;
 use crate::trace::Run;
 use crate::trace::record::{
-    EngineSampleRow, LevelRow, OutputLength, Phase, PowerRow, RequestRow, RequestStatus,
-    TrajectoryRow,
+    ClientSampleRow, EngineSampleRow, LevelRow, OutputLength, Phase, PowerRow, RequestRow,
+    RequestStatus, TrajectoryRow,
 };
 
 /// What a reader must know before any figure.
@@ -154,6 +155,8 @@ pub struct Summary {
     /// What became of the recorded answers; only there with live content.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub live: Option<LiveFigures>,
+    /// Whether the client was the bottleneck.
+    pub client: ClientFigures,
     /// The engine's own counters over the whole run; null where it was not polled.
     pub engine: Option<EngineFigures>,
     /// Power and energy of the steady state; not there for a capacity search, whose levels have their own.
@@ -189,19 +192,22 @@ pub fn summarize_run(run: &Run) -> Result<Summary> {
     let power = run.manifest().settings.get("power").cloned().unwrap_or_default();
     let power = serde_json::from_value(power).unwrap_or_default();
     let readings = Readings::of_rows(&run.rows::<PowerRow>()?.collect::<Result<Vec<_>>>()?);
+    let client_samples = run.rows::<ClientSampleRow>()?.collect::<Result<Vec<_>>>()?;
     let Some(search) = run.manifest().settings.get("capacity").cloned() else {
         let figures = replay_power(&readings, &requests, &trajectories, &settings, &power);
-        return Ok(Summary {
+        let mut summary = Summary {
             power: Some(figures),
             ..summarize(&requests, &trajectories, &samples, &settings)
-        });
+        };
+        add_client(&mut summary, &client_samples, &requests, &trajectories);
+        return Ok(summary);
     };
     let mut search: CapacitySettings = serde_json::from_value(search).unwrap_or_default();
     // A search that was killed never said so itself.
     search.interrupted |= !run.manifest().complete;
     let levels = run.rows::<LevelRow>()?.collect::<Result<Vec<_>>>()?;
     let capacity = capacity_figures(&levels, &readings, &search, &power, &settings);
-    Ok(summarize_search(requests, trajectories, &samples, settings, capacity))
+    Ok(summarize_search(requests, trajectories, &samples, client_samples, settings, capacity))
 }
 
 /// The summary of a capacity search: its result, and the figures of the level that stands for it.
@@ -209,6 +215,7 @@ fn summarize_search(
     mut requests: Vec<RequestRow>,
     mut trajectories: Vec<TrajectoryRow>,
     engine_samples: &[EngineSampleRow],
+    mut client_samples: Vec<ClientSampleRow>,
     mut settings: ReplaySettings,
     capacity: CapacityFigures,
 ) -> Summary {
@@ -218,15 +225,37 @@ fn summarize_search(
         settings.window.steady_end_ms = row.end_ms;
         requests.retain(|request| request.level == Some(row.level));
         trajectories.retain(|trajectory| trajectory.level == Some(row.level));
+        client_samples.retain(|sample| sample.level == Some(row.level));
     }
     let ended_early = settings.ended_by.note(settings.max_error_rate_pct);
     let mut summary = summarize(&requests, &trajectories, engine_samples, &settings);
     // A search is held to its service level; levels may fail.
     summary.failed_because = ended_early;
+    add_client(&mut summary, &client_samples, &requests, &trajectories);
     summary.labels.load = format!("service level {}", capacity.settings.slo.join(" and "));
     summary.notes.splice(0..0, search_notes(&capacity, settings.cache_sharing));
     summary.capacity = Some(capacity);
     summary
+}
+
+/// Adds what the client was, and says first that it was the bottleneck.
+fn add_client(
+    summary: &mut Summary,
+    samples: &[ClientSampleRow],
+    requests: &[RequestRow],
+    trajectories: &[TrajectoryRow],
+) {
+    let settings = &summary.settings;
+    summary.client = client_figures(&Watched {
+        samples,
+        requests,
+        trajectories,
+        window: settings.window,
+        anchor_ns: settings.clock_anchor_ns,
+        engine_in_process: settings.engine_in_process,
+    });
+    summary.notes.splice(0..0, summary.client.headline());
+    summary.notes.extend(summary.client.note());
 }
 
 fn search_notes(capacity: &CapacityFigures, cache_sharing: CacheSharing) -> Vec<String> {
@@ -294,6 +323,7 @@ pub fn summarize(
         whole: part_figures(&all, span_ms.map(|(start_ms, end_ms)| (end_ms - start_ms) / 1e3)),
         prefix_hits: prefix_hits(requests, engine.as_ref()),
         live: live_figures(requests),
+        client: ClientFigures::default(),
         engine,
         power: None,
         settings: settings.clone(),

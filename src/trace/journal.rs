@@ -142,6 +142,7 @@ fn write_json(row: &Row, out: &mut Vec<u8>) -> serde_json::Result<()> {
         Row::Requests(row) => serde_json::to_writer(out, row),
         Row::Trajectories(row) => serde_json::to_writer(out, row),
         Row::Levels(row) => serde_json::to_writer(out, row),
+        Row::ClientSamples(row) => serde_json::to_writer(out, row),
     }
 }
 

@@ -162,6 +162,7 @@ fn weight(row: &Row) -> usize {
                 + request.error.as_ref().map_or(0, String::len)
         }
         Row::Levels(level) => 256 + level.values.len(),
+        Row::ClientSamples(sample) => 256 + sample.timer_lag_ms.len() * 8,
         Row::EngineMetrics(_) | Row::EngineSamples(_) | Row::Power(_) | Row::Trajectories(_) => 512,
     }
 }

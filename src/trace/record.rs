@@ -30,11 +30,13 @@ pub enum Table {
     Trajectories,
     /// Capacity: one row per number of agents tried.
     Levels,
+    /// Replay: what the client saw of itself, each half second.
+    ClientSamples,
 }
 
 impl Table {
     /// All tables, in the order in which a run directory lists them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Turns,
         Self::Units,
         Self::ToolCalls,
@@ -44,6 +46,7 @@ impl Table {
         Self::Requests,
         Self::Trajectories,
         Self::Levels,
+        Self::ClientSamples,
     ];
 
     /// The file's stem: `<stem>.parquet`, and `<stem>.journal.jsonl` while the run goes.
@@ -58,6 +61,7 @@ impl Table {
             Self::Requests => "requests",
             Self::Trajectories => "trajectories",
             Self::Levels => "levels",
+            Self::ClientSamples => "client_samples",
         }
     }
 }
@@ -98,6 +102,7 @@ records! {
     RequestRow => Requests,
     TrajectoryRow => Trajectories,
     LevelRow => Levels,
+    ClientSampleRow => ClientSamples,
 }
 
 /// What a turn is for.
@@ -653,6 +658,8 @@ pub struct LevelRow {
     pub worst_agent_values: Option<String>,
     /// The engine's cache was emptied before it.
     pub cache_reset: bool,
+    /// The client was the bottleneck; null where it was not watched for long enough to tell.
+    pub client_limited: Option<bool>,
     /// `pass`, `fail` or `invalid`.
     pub verdict: String,
     /// Why, in words.
@@ -660,4 +667,31 @@ pub struct LevelRow {
     /// Value of every condition's statistic, by its text, as a JSON object. Null: no request has the
     /// value, or failed requests put it beyond every bound.
     pub values: String,
+}
+
+/// What a replay saw of its own process, each half second.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
+#[serde(default)]
+pub struct ClientSampleRow {
+    /// When it was taken.
+    pub ts: f64,
+    /// When it was due.
+    pub due: f64,
+    /// CPU time of the process so far, all its threads.
+    pub cpu_s: Option<f64>,
+    /// Cores that it may use, by affinity and control group.
+    pub cores: Option<u64>,
+    /// By how much each tick of 10 ms since the sample before was late, on the runtime that sends; one that
+    /// was missed counts with its own lateness.
+    pub timer_lag_ms: Vec<f64>,
+    /// Sockets open.
+    pub open_sockets: Option<u64>,
+    /// Files open, sockets included.
+    pub open_files: Option<u64>,
+    /// Files that it may open.
+    pub open_files_limit: Option<u64>,
+    /// Capacity: the level.
+    pub level: Option<u32>,
+    /// The worker whose process it is, from 0; null where one process played all agents.
+    pub worker: Option<u32>,
 }

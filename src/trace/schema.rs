@@ -276,9 +276,23 @@ const LEVELS: Columns = &[
     ("worst_agent", U32),
     ("worst_agent_values", Text),
     ("cache_reset", Bool),
+    ("client_limited", Bool),
     ("verdict", Label),
     ("reason", Label),
     ("values", Text),
+];
+
+const CLIENT_SAMPLES: Columns = &[
+    ("ts", F64),
+    ("due", F64),
+    ("cpu_s", F64),
+    ("cores", U64),
+    ("timer_lag_ms", F64List),
+    ("open_sockets", U64),
+    ("open_files", U64),
+    ("open_files_limit", U64),
+    ("level", U32),
+    ("worker", U32),
 ];
 
 fn columns(table: Table) -> Columns {
@@ -292,6 +306,7 @@ fn columns(table: Table) -> Columns {
         Table::Requests => REQUESTS,
         Table::Trajectories => TRAJECTORIES,
         Table::Levels => LEVELS,
+        Table::ClientSamples => CLIENT_SAMPLES,
     }
 }
 

@@ -37,6 +37,9 @@ def test_every_number_of_a_level_follows_from_the_requests(
     levels = run.levels().to_pandas()
     assert list(levels["agents"]) == [2, 3, 3]
     assert set(levels["verdict"]) == {"pass"}
+    samples = run.client_samples().to_pandas()
+    assert set(samples["level"]) == set(levels["level"])
+    assert (samples.groupby("level")["cpu_s"].diff().dropna() >= 0).all()
     for level in levels.to_dict("records"):
         steady = requests[(requests["level"] == level["level"]) & (requests["phase"] == "steady")]
         assert level["n_requests"] == len(steady) > 0
@@ -60,7 +63,7 @@ def test_every_number_of_a_level_follows_from_the_requests(
     assert capacity["agents_per_mw"]["reason"] == capacity["power"]["reason"]
     assert levels["mean_power_w"].isna().all()
     assert set(levels["power_reason"]) == {capacity["power"]["reason"]}
-    assert capacity["client_limited"] is None
+    assert capacity["client_limited"] is not True
     assert any("preset quick" in note for note in summary["notes"])
 
 

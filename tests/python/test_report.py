@@ -245,7 +245,7 @@ def _converted(summary: dict[str, Any], manifest: dict[str, Any]) -> None:
 FOUR = ("p50", "p90", "p95", "p99")
 CONDITIONS: list[tuple[str, bool, str, Change]] = [
     ("simulated", True, "simulated", lambda s, _: (s["labels"].update(simulated=True), s.update(notes=[]))),
-    ("client-limited", True, "the client was the bottleneck", lambda s, _: s["labels"].update(client_limited=True)),
+    ("client-limited", True, "a machine of its own", lambda s, _: s["client"].update(limited=True, reasons=["late"])),
     ("interrupted", True, "told to stop", lambda s, _: s["settings"].update(ended_by="shutdown")),
     ("ended early", True, "cut off", lambda s, _: s["settings"].update(ended_by="error_rate")),
     ("rows dropped", True, "7 of requests", lambda _, m: m["dropped"].update(requests=7)),
@@ -297,7 +297,11 @@ def _power_of_a_search(summary: dict[str, Any], manifest: dict[str, Any]) -> Non
 
 
 SEARCHED: list[tuple[str, str, Change]] = [
-    ("client-limited", "nothing about the engine", lambda s, _: s["capacity"].update(client_limited=True)),
+    (
+        "client-limited",
+        "there is no result: give agentbench more cores",
+        lambda s, _: s["capacity"].update(client_limited=True),
+    ),
     ("interrupted", "not finished", lambda s, _: s["capacity"]["settings"].update(interrupted=True)),
     ("invalid", "could not be judged", lambda s, _: s["capacity"].update(invalid=True)),
     ("invalid", "no result", lambda s, _: s["capacity"].update(max_agents=None, level=None)),

@@ -16,7 +16,18 @@ if TYPE_CHECKING:
 
     from tests.python.conftest import Captured
 
-TABLES = ["turns", "messages", "tool_calls", "engine", "engine_samples", "power", "requests", "trajectories", "levels"]
+TABLES = [
+    "turns",
+    "messages",
+    "tool_calls",
+    "engine",
+    "engine_samples",
+    "power",
+    "requests",
+    "trajectories",
+    "levels",
+    "client_samples",
+]
 FILLED = ["turns", "messages", "engine", "engine_samples"]
 
 

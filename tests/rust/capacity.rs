@@ -9,12 +9,13 @@ use agentbench::power::{PowerChoice, PowerConfig};
 use agentbench::recording::{
     CapacityRecording, CapacityRecordingConfig, MetricsPage, PRESETS, RecordingConfig, SearchConfig,
 };
+use agentbench::replay::client_figures::{Watched, client_figures, with_client};
 use agentbench::replay::levels::{Level, LevelMinimum, judge};
 use agentbench::replay::slo::Condition;
 use agentbench::replay::window::Window;
 use agentbench::replay::{Summary, summarize_run};
 use agentbench::simulator::{Profile, Simulator, SimulatorConfig, Timing};
-use agentbench::trace::record::{LevelRow, Phase, RequestRow, TrajectoryRow};
+use agentbench::trace::record::{ClientSampleRow, LevelRow, Phase, RequestRow, TrajectoryRow};
 use agentbench::trace::{HostInfo, Run, RunKind};
 
 use crate::replay::recording::{config, write_recording};
@@ -91,13 +92,20 @@ struct Searched {
     levels: Vec<LevelRow>,
     requests: Vec<RequestRow>,
     trajectories: Vec<TrajectoryRow>,
+    client: Vec<ClientSampleRow>,
     summary: Summary,
     run: Run,
 }
 
 async fn search(dir: &Path, slo: &[&str], max_agents: u32) -> Searched {
+    search_for(dir, slo, max_agents, 0.5).await
+}
+
+/// A search whose levels are steady for so long at least.
+async fn search_for(dir: &Path, slo: &[&str], max_agents: u32, steady_s: f64) -> Searched {
     let engine = engine().await;
-    let config = search_config(dir, engine.url(), slo, max_agents);
+    let mut config = search_config(dir, engine.url(), slo, max_agents);
+    config.search.minimum.steady_s = steady_s;
     let recording = CapacityRecording::start(config).await.unwrap();
     let (_, written) = recording.finish().await.unwrap();
     engine.stop().await;
@@ -109,6 +117,7 @@ async fn search(dir: &Path, slo: &[&str], max_agents: u32) -> Searched {
         levels: run.rows().unwrap().map(Result::unwrap).collect(),
         requests: run.rows().unwrap().map(Result::unwrap).collect(),
         trajectories: run.rows().unwrap().map(Result::unwrap).collect(),
+        client: run.rows().unwrap().map(Result::unwrap).collect(),
         summary,
         run,
     };
@@ -141,6 +150,18 @@ fn check_levels(searched: &Searched, slo: &[&str]) {
             trajectories: &trajectories,
         };
         let again = judge(&level, &conditions, &capacity.settings.minimum);
+        let samples: Vec<ClientSampleRow> =
+            searched.client.iter().filter(|sample| of_level(sample.level)).cloned().collect();
+        let settings = &searched.summary.settings;
+        let client = client_figures(&Watched {
+            samples: &samples,
+            requests: &requests,
+            trajectories: &trajectories,
+            window,
+            anchor_ns: settings.clock_anchor_ns,
+            engine_in_process: settings.engine_in_process,
+        });
+        let again = with_client(again, &client);
         let again = LevelRow {
             cache_reset: row.cache_reset,
             mean_power_w: row.mean_power_w,
@@ -183,7 +204,9 @@ async fn the_limit_of_the_engines_places_is_found() {
     assert_eq!(capacity.binding_condition.as_deref(), Some("ttft.mean<=70ms"));
     assert_eq!(capacity.agents_per_gpu.value, Some(2.0));
     assert_eq!(capacity.agents_per_mw.value, None);
-    assert_eq!(capacity.client_limited, None);
+    // Null where levels are too short to judge, as on a machine that is fast.
+    assert_ne!(capacity.client_limited, Some(true));
+    assert_eq!(searched.summary.settings.engine_in_process, Some(true));
     // The figures beside the table are those of the answer's last try.
     let level = &searched.levels[5];
     assert_eq!(capacity.level, Some(5));
@@ -216,6 +239,21 @@ async fn an_engine_that_fails_one_agent_serves_none() {
     assert_eq!((capacity.max_agents, capacity.saturated), (Some(0), true));
     assert_eq!(capacity.agents_per_gpu.value, Some(0.0));
     assert_eq!(capacity.output_tokens_per_s_per_gpu.value, None);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_search_by_a_limited_client_has_no_result() {
+    let dir = tempfile::tempdir().unwrap();
+    let stalls = crate::replay::watching::stall_the_runtime();
+    let searched = search_for(dir.path(), &["ttft.mean<=100s"], 16, 3.0).await;
+    stalls.abort();
+    assert_eq!(tried(&searched), [(2, "invalid")]);
+    let reason = searched.levels[0].reason.as_deref().unwrap();
+    assert!(reason.starts_with("client-limited: timers late by p90"), "{reason}");
+    let capacity = searched.summary.capacity.as_ref().unwrap();
+    assert_eq!((capacity.max_agents, capacity.client_limited), (None, Some(true)));
+    assert_eq!(capacity.agents_per_gpu.value, None);
+    assert!(capacity.result.starts_with("no result: at 2 agents"), "{}", capacity.result);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -50,6 +50,8 @@ CAUTIONS = (
     "clocks not agreed",
 )
 OTHER = "note"
+CLIENT_REMEDY = "give agentbench more cores or a machine of its own, or fewer agents"
+"""What to do about a client that was the bottleneck."""
 UNSEEN_SHARE = 0.1
 """Share of a response's time after its last chunk with output above which its speed is overstated."""
 
@@ -141,8 +143,8 @@ def _of_turns(summary: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 def _of_requests(summary: dict[str, Any]) -> Iterator[tuple[str, str]]:
     requests, labels = summary["requests"], summary["labels"]
-    if labels.get("client_limited") or (summary.get("client") or {}).get("limited"):
-        yield "client-limited", "the client was the bottleneck: the figures are its own, not the engine's"
+    if (summary.get("client") or {}).get("limited"):
+        yield "client-limited", f"the figures are the client's as much as the engine's: {CLIENT_REMEDY}"
     if summary["settings"].get("ended_by") == "shutdown":
         yield "interrupted", f"the run was told to stop: {requests['cancelled']:,} requests were cut off"
     if summary["settings"].get("ended_by") in {"failed_request", "error_rate"}:
@@ -188,11 +190,12 @@ def _of_lengths(summary: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 def _of_a_search(capacity: dict[str, Any], manifest: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if capacity.get("client_limited"):
-        yield "client-limited", "the client was the bottleneck: the result says nothing about the engine"
+        yield "client-limited", f"the client was the bottleneck at a level, so there is no result: {CLIENT_REMEDY}"
     if capacity["settings"].get("interrupted"):
         yield "interrupted", "the search was not finished: more agents may be possible"
     if capacity["max_agents"] is None:
-        yield "invalid", "no level could be judged: there is no result"
+        if not capacity.get("client_limited"):
+            yield "invalid", "no level could be judged: there is no result"
     elif capacity["invalid"]:
         yield "invalid", "a level could not be judged: the answer is only the most that was proved"
     elif not capacity["saturated"]:

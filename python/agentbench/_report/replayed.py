@@ -84,6 +84,7 @@ def replay_sections(summary: dict[str, Any]) -> tuple[Section, ...]:
         Section("prefix hit rate", tuple(_hits(summary["prefix_hits"]))),
         *_power(summary.get("power")),
         Section("counts", tuple(_counts(summary))),
+        *_client(summary.get("client")),
         *_errors(summary),
     )
 
@@ -185,6 +186,25 @@ def _admissions(arrivals: dict[str, Any] | None) -> list[tuple[str, str]]:
         f" {arrivals['not_admitted']:,} not admitted"
     )
     return [("arrivals", told)]
+
+
+def _client(client: dict[str, Any] | None) -> tuple[Section, ...]:
+    """Return what the client saw of itself; nothing of a run that did not watch it."""
+    if client is None or client["cores"] is None:
+        return ()
+    shared = " (the engine's too, so not judged)" if client["engine_in_process"] is not False else ""
+    told = {True: f"yes: {'; '.join(client['reasons'])}", False: "no", None: "not known: the run was too short"}
+    rows = [
+        ("client-limited", told[client["limited"]]),
+        ("CPU", f"{number(client['cpu_cores'])} of {count(client['cores'])} cores{shared}"),
+        ("open sockets at most", count(client["open_sockets"])),
+    ]
+    for label, name in (("timer lag", "timer_lag_ms"), ("send lag", "send_lag_ms")):
+        lag = client[name]
+        if lag is not None:
+            rows.append((label, ", ".join(f"{key} {number(lag[key])} ms" for key in ("p50", "p90", "p99", "max"))))
+    rows.append(("limited from", f"p90 {number(client['lag_limit_ms'])} ms of lag, 90 % of the cores, 90 % of files"))
+    return (Section("client", tuple(rows)),)
 
 
 def _errors(summary: dict[str, Any]) -> tuple[Section, ...]:

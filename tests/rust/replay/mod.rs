@@ -12,3 +12,4 @@ mod sending;
 mod simulated;
 mod synthetic;
 mod upstream;
+pub(crate) mod watching;

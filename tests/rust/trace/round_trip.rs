@@ -2,8 +2,8 @@
 //! from Parquet.
 
 use agentbench::trace::record::{
-    EngineMetricsRow, EngineSampleRow, LevelRow, PowerRow, Record, RequestRow, ToolCallRow,
-    TrajectoryRow, TurnRow, UnitRow,
+    ClientSampleRow, EngineMetricsRow, EngineSampleRow, LevelRow, PowerRow, Record, RequestRow,
+    ToolCallRow, TrajectoryRow, TurnRow, UnitRow,
 };
 use agentbench::trace::{Row, Run, schema};
 use proptest::prelude::*;
@@ -32,6 +32,7 @@ fn fields_are_columns() {
     check_columns::<RequestRow>();
     check_columns::<TrajectoryRow>();
     check_columns::<LevelRow>();
+    check_columns::<ClientSampleRow>();
 }
 
 /// The words that an enum column takes.
@@ -162,6 +163,7 @@ fn rows_come_back_equal() {
     check_round_trip::<RequestRow>();
     check_round_trip::<TrajectoryRow>();
     check_round_trip::<LevelRow>();
+    check_round_trip::<ClientSampleRow>();
 }
 
 #[test]
