@@ -117,12 +117,14 @@ fn open(recording: RecordingConfig, poll: PollConfig) -> Result<(RunWriter, View
 
 fn close(writer: RunWriter, view: &View) -> Result<PathBuf> {
     let out = writer.dir().to_path_buf();
-    let mut polling = view.lock().unwrap_or_else(PoisonError::into_inner);
-    let last = Polling::Ended(PollStats::default());
-    if let Polling::Running(poller) = std::mem::replace(&mut *polling, last) {
-        *polling = Polling::Ended(poller.stop());
+    let lock = || view.lock().unwrap_or_else(PoisonError::into_inner);
+    let last = figures(view);
+    let running = std::mem::replace(&mut *lock(), Polling::Ended(last));
+    // Not under the lock: what is logged meanwhile needs the interpreter, whose thread may ask for stats.
+    if let Polling::Running(poller) = running {
+        let last = poller.stop();
+        *lock() = Polling::Ended(last);
     }
-    drop(polling);
     writer.finish()?;
     Ok(out)
 }
