@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use tokio_util::sync::CancellationToken;
 
 use super::handle::PyHandle;
-use super::lifecycle::{Lifecycle, Started};
+use super::lifecycle::{Lifecycle, Started, done_or_stopped};
 use super::replay::Trace;
 use super::sending::SendingArguments;
 use super::settings::{AUTO, PowerArguments, RecordingArguments, duration};
@@ -225,14 +225,7 @@ async fn start(config: CapacityRecordingConfig) -> Result<Started<View>> {
     let (view, stop) = (handle.clone(), CancellationToken::new());
     let stopped = stop.clone();
     let ending = async move {
-        shutdown.tracker().close();
-        tokio::select! {
-            () = shutdown.tracker().wait() => {}
-            () = stopped.cancelled() => {
-                shutdown.cancel();
-                shutdown.drained().await;
-            }
-        }
+        done_or_stopped(&shutdown, &stopped).await;
         view.finish().await?;
         Ok(Some(out))
     };

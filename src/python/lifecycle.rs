@@ -10,6 +10,7 @@ use futures_util::future::{BoxFuture, FutureExt, Shared};
 use tokio_util::sync::CancellationToken;
 
 use crate::error::{Error, Result};
+use crate::shutdown::Shutdown;
 
 /// The run directory that an end leaves behind, where there is one.
 pub(super) type Ended = Option<PathBuf>;
@@ -27,6 +28,18 @@ pub(super) struct Started<H> {
     pub(super) stop: CancellationToken,
     /// Runs until it has ended, by itself or because it was asked to.
     pub(super) ending: BoxFuture<'static, Result<Ended>>,
+}
+
+/// Returns once all that runs under `shutdown` has ended: by itself, or because it was told to stop.
+pub(super) async fn done_or_stopped(shutdown: &Shutdown, stopped: &CancellationToken) {
+    shutdown.tracker().close();
+    tokio::select! {
+        () = shutdown.tracker().wait() => {}
+        () = stopped.cancelled() => {
+            shutdown.cancel();
+            shutdown.drained().await;
+        }
+    }
 }
 
 enum Stage<H> {

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use super::errors;
 use super::handle::PyHandle;
 use super::json;
-use super::lifecycle::{Lifecycle, Started};
+use super::lifecycle::{Lifecycle, Started, done_or_stopped};
 use super::run::PyRun;
 use super::sending::SendingArguments;
 use super::settings::{AUTO, PowerArguments, RecordingArguments, duration};
@@ -214,14 +214,7 @@ async fn start(config: ReplayRecordingConfig) -> Result<Started<View>> {
     let (view, stop) = (handle.clone(), CancellationToken::new());
     let stopped = stop.clone();
     let ending = async move {
-        shutdown.tracker().close();
-        tokio::select! {
-            () = shutdown.tracker().wait() => {}
-            () = stopped.cancelled() => {
-                shutdown.cancel();
-                shutdown.drained().await;
-            }
-        }
+        done_or_stopped(&shutdown, &stopped).await;
         view.finish().await?;
         Ok(Some(out))
     };

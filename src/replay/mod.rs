@@ -6,6 +6,7 @@
 //! and polls of the engine are the recording's affair.
 
 pub mod arrivals;
+mod asked;
 pub mod attempts;
 pub mod capacity;
 pub mod capacity_gpus;
@@ -23,10 +24,12 @@ pub mod noise;
 mod open_loop;
 pub mod open_loop_figures;
 pub mod plan;
+mod planning;
 pub mod power_figures;
 pub mod power_window;
 pub mod prefix_hits;
 pub mod progress;
+mod resolve;
 pub mod response;
 mod routes;
 mod rows;

@@ -1,7 +1,8 @@
-//! Starting a replay: reads the recording, asks the engine, sets the agents to work; the handle of a
-//! running one.
+//! Starting a replay: sets the agents to work on what was planned; the handle of a running one.
+//!
+//! Reading the recording is `planning`'s affair, asking the engine `asked`'s, what the settings come to
+//! `resolve`'s.
 
-use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
@@ -10,40 +11,30 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::arrivals::{Arrivals, OpenLoop, SessionOrder};
+use super::arrivals::{OpenLoop, SessionOrder};
+use super::asked::Engine;
 use super::attempts::{Retries, Timeouts};
-use super::client::Client;
-use super::content::{Contents, Synthetic, has_history};
+use super::content::{Contents, Synthetic};
 use super::load::{Load, Pacing};
 use super::open_loop::OpenLoopCounts;
-use super::plan::{Plan, Planner, UnitFacts};
+use super::plan::Plan;
+use super::planning::plan_of;
 use super::progress::{Progress, ReplayProgress};
-use super::routes::{Route, choose_routes};
+use super::resolve::{default_ramp, settings, trajectories_per_pass};
 use super::rows::{RowQueue, RowThread};
 use super::salts::{CacheSharing, Salts};
 use super::samples::Samples;
-use super::settings::{
-    ApiChoice, ContentMode, EndedBy, LengthForcing, OnError, OutputLengthRule, ReplaySettings,
-    TraceIdentity,
-};
+use super::settings::{ApiChoice, ContentMode, EndedBy, OnError, OutputLengthRule, ReplaySettings};
 use super::share::Share;
 use super::shared_prefix::Sharing;
-use super::synthetic_plan::SyntheticPrompts;
-use super::tokens::IdRange;
-use super::waits::{HumanTime, ToolTime, Waits};
-use super::watch::{Watch, listens_here};
+use super::waits::{HumanTime, ToolTime};
+use super::watch::Watch;
 use super::window::{PhaseTracker, Window};
-use crate::api::{Api, ContentHash};
 use crate::clock::Clock;
-use crate::engine::control::{Control, Health};
 use crate::error::{Error, Result};
 use crate::shutdown::Shutdown;
-use crate::trace::record::{ClientSampleRow, TurnRow};
-use crate::trace::{EngineInfo, RowSender, Run, TurnDigest};
-
-/// Start-up of one agent after another where no ramp is asked for, and the longest such ramp.
-const RAMP_PER_AGENT: Duration = Duration::from_millis(50);
-const RAMP_LIMIT: Duration = Duration::from_secs(10);
+use crate::trace::record::ClientSampleRow;
+use crate::trace::{EngineInfo, RowSender, Run};
 
 /// How a recording is replayed.
 #[derive(Debug, Clone)]
@@ -260,7 +251,7 @@ impl PreparedReplay {
     }
 
     fn level_settings(&self, agents: u32) -> ReplaySettings {
-        let ramp = self.config.ramp.unwrap_or_else(|| (RAMP_PER_AGENT * agents).min(RAMP_LIMIT));
+        let ramp = self.config.ramp.unwrap_or_else(|| default_ramp(agents));
         ReplaySettings {
             agents,
             trajectories_per_pass: trajectories_per_pass(&self.plan, agents),
@@ -468,330 +459,4 @@ async fn in_background<T: Send + 'static>(
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {
     tokio::task::spawn_blocking(work).await.map_err(|error| Error::Internal(error.to_string()))?
-}
-
-/// The columns that planning looks at: the texts, which are most of the table, are not read.
-const PLANNED_COLUMNS: [&str; 23] = [
-    "session_id",
-    "thread_id",
-    "parent_thread_id",
-    "turn",
-    "request_id",
-    "api",
-    "kind",
-    "outcome",
-    "body_template",
-    "unit_hashes",
-    "n_shared_units",
-    "server_history",
-    "request_time",
-    "response_end_time",
-    "last_output_time",
-    "e2e_ms",
-    "tool_exec_ms",
-    "residual_wait_ms",
-    "isl",
-    "isl_cached",
-    "osl",
-    "block_hashes",
-    "block_size",
-];
-
-/// The plan of a recording. Blocks: reads its tables.
-fn plan_of(run: &Run, config: &ReplayConfig) -> Result<(Plan, Option<SyntheticPrompts>)> {
-    let is_synthetic = config.content == ContentMode::Synthetic;
-    let mut digest = TurnDigest::default();
-    let mut planner = Planner::new(config.include_utility).with_cache_sharing(config.cache_sharing);
-    if is_synthetic {
-        planner = planner.synthetic();
-    }
-    // Every unit is asked for in the end; their texts are read beside the turns.
-    let (turns, units) = std::thread::scope(|scope| {
-        let units = scope.spawn(|| run.load_units());
-        let turns = run.rows_of_columns::<TurnRow>(&PLANNED_COLUMNS).and_then(|mut turns| {
-            turns.try_for_each(|turn| {
-                let turn = turn?;
-                digest.add(&turn);
-                planner.add(turn);
-                Ok(())
-            })
-        });
-        (turns, units.join())
-    });
-    turns?;
-    units.map_err(|_| Error::Internal("the reader of units panicked".to_owned()))??;
-    let waits =
-        Waits { tool_time: config.tool_time, human_time: config.human_time, ..Waits::default() };
-    let mut plan = planner.finish(&|hash| run.unit_text(hash).ok().map(UnitFacts::of), waits);
-    plan.content_hash = digest.finish();
-    for request in plan.sessions.iter_mut().flat_map(|session| &mut session.requests) {
-        request.target_output_tokens = config.output_length.target(request.target_output_tokens);
-    }
-    if plan.sessions.is_empty() {
-        let skipped: Vec<String> =
-            plan.skipped.iter().map(|(reason, n)| format!("{n} {reason}")).collect();
-        let why = if skipped.is_empty() {
-            "it has no turns".to_owned()
-        } else {
-            format!("every turn is left out: {}", skipped.join(", "))
-        };
-        return Err(Error::config(format!(
-            "recording {} has nothing to replay: {why}; give one with answered requests",
-            run.manifest().run_id
-        )));
-    }
-    let prompts = is_synthetic.then(|| {
-        let bytes = |hash: &str| run.unit_text(hash).map_or(0, |text| text.len() as u64);
-        SyntheticPrompts::of(&mut plan, &bytes)
-    });
-    Ok((plan, prompts))
-}
-
-/// What was learnt of the engine before the run.
-#[derive(Debug, Clone)]
-struct Engine {
-    info: EngineInfo,
-    model: String,
-    routes: Vec<Route>,
-    continuous_usage: Vec<Api>,
-    /// Token ids that it takes; only asked for with synthetic content.
-    id_range: Option<IdRange>,
-    client: Client,
-}
-
-impl Engine {
-    async fn ask(config: &ReplayConfig, plan: &Plan, clock: Clock) -> Result<Self> {
-        let mut control = Control::new(&config.url)?;
-        if let Some(key) = &config.api_key {
-            control = control.with_key(key.clone());
-        }
-        if let Health::NotReady { status } = control.health().await? {
-            return Err(Error::upstream(
-                control.url(),
-                format!("the engine is not ready (/health answers {status}); wait until it is"),
-            ));
-        }
-        let info = control.info().await?;
-        if let Some(name) = &config.model {
-            control.require_model(name).await?;
-        }
-        let model = config.model.clone().or_else(|| info.model.clone()).ok_or_else(|| {
-            Error::upstream(control.url(), "the engine names no model; give the model's name")
-        })?;
-        let recorded: BTreeSet<Api> = plan
-            .sessions
-            .iter()
-            .flat_map(|session| &session.requests)
-            .map(|request| request.api)
-            .collect();
-        let routes = choose_routes(&control, &model, config.api, &recorded).await?;
-        if config.strict && config.output_length != OutputLengthRule::Natural {
-            check_lengths_pinned(&routes)?;
-        }
-        if config.content == ContentMode::Live {
-            check_histories(&routes)?;
-        }
-        let id_range = match config.content {
-            ContentMode::Synthetic => Some(id_range(&control, &model).await?),
-            ContentMode::Recorded | ContentMode::Live => None,
-        };
-        let key = config.api_key.as_deref();
-        let client = Client::new(&config.url, key, config.retries, config.timeouts, clock)?;
-        let mut continuous_usage = Vec::new();
-        for api in routes.iter().map(|route| route.sent).collect::<BTreeSet<Api>>() {
-            if client.takes_continuous_usage(api, &model).await {
-                continuous_usage.push(api);
-            }
-        }
-        Ok(Self { info, model, routes, continuous_usage, id_range, client })
-    }
-}
-
-/// Refuses an engine that is not known to pin output lengths.
-fn check_lengths_pinned(routes: &[Route]) -> Result<()> {
-    match routes.iter().find(|route| route.output_length != LengthForcing::Honoured) {
-        None => Ok(()),
-        Some(route) => Err(Error::config(format!(
-            "strict: pinning of output lengths on {} is {}; choose another API, natural output \
-             lengths, or run without strict",
-            route.sent.as_str(),
-            route.output_length.as_str()
-        ))),
-    }
-}
-
-/// Agents at work at once are in one pass, however few the sessions are.
-fn trajectories_per_pass(plan: &Plan, agents: u32) -> u64 {
-    (plan.sessions.len() as u64).max(u64::from(agents))
-}
-
-/// A salt that no other run has: of its start, to the nanosecond. Workers of one run have one start.
-fn own_salt(clock: Clock) -> String {
-    let start = clock.anchor_ns().to_string();
-    ContentHash::of(start.as_bytes()).hex()[..16].to_owned()
-}
-
-/// The widest range of token ids that the engine takes.
-async fn id_range(control: &Control, model: &str) -> Result<IdRange> {
-    if control.takes_token_ids(model).await? {
-        for range in IdRange::ENDS.map(IdRange::below) {
-            if control.takes_prompt(model, &[range.last()]).await? {
-                return Ok(range);
-            }
-        }
-    }
-    Err(Error::config(format!(
-        "content synthetic: the engine at {} takes no token ids at {}; choose recorded or live content",
-        control.url(),
-        Api::Completions.path()
-    )))
-}
-
-/// Refuses live content where requests go to an API in which the engine's answers have no place.
-fn check_histories(routes: &[Route]) -> Result<()> {
-    match routes.iter().find(|route| !has_history(route.sent)) {
-        None => Ok(()),
-        Some(route) => Err(Error::config(format!(
-            "content live: requests to {} hold no messages that answers could stand in; choose \
-             another API or recorded content",
-            route.sent.as_str()
-        ))),
-    }
-}
-
-fn settings(
-    run: &Run,
-    config: &ReplayConfig,
-    plan: &Plan,
-    engine: &Engine,
-    clock: Clock,
-) -> Result<ReplaySettings> {
-    let sessions = plan.sessions.len() as u64;
-    let trajectories = trajectories(config, plan)?;
-    // An agent for which there is nothing to do would end the steady state before it begins.
-    let most = trajectories.unwrap_or(u64::MAX).min(u64::from(u32::MAX)) as u32;
-    let open = config.open_loop;
-    let agents = if open.is_some() { 0 } else { config.agents.min(most) };
-    // Agents that may be at work at once, as far as that is asked for.
-    let at_once = match open {
-        None => agents,
-        Some(open) if open.is_burst() => open.max_active.unwrap_or(most).min(most),
-        Some(open) => open.max_active.unwrap_or_default(),
-    };
-    let ramp = match open {
-        Some(_) => Duration::ZERO,
-        None => config.ramp.unwrap_or_else(|| (RAMP_PER_AGENT * agents).min(RAMP_LIMIT)),
-    };
-    let mut notes: Vec<String> = engine.routes.iter().flat_map(Route::notes).collect();
-    notes.extend(config.content.note().map(str::to_owned));
-    notes.extend(plan.waits.notes());
-    if config.output_length != OutputLengthRule::Recorded {
-        let rule = String::from(config.output_length);
-        notes.push(format!("output lengths are not the recorded ones: {rule}"));
-    }
-    notes.push(config.cache_sharing.note(config.content != ContentMode::Synthetic));
-    if let Some(salt) = config.salt.as_ref().filter(|_| config.cache_sharing.has_salts()) {
-        notes.push(format!(
-            "the salt {salt:?} was given: what an earlier run with the same one left in the engine's \
-             cache counts as a hit"
-        ));
-    }
-    notes.extend(pacing_notes(config, plan));
-    if open.is_none() && agents < config.agents {
-        notes.push(format!(
-            "{} agents were asked for; {agents} had a trajectory to work on",
-            config.agents
-        ));
-    }
-    if !plan.skipped.is_empty() {
-        let skipped: Vec<String> =
-            plan.skipped.iter().map(|(reason, n)| format!("{n} {reason}")).collect();
-        notes.push(format!("recorded turns left out: {}", skipped.join(", ")));
-    }
-    Ok(ReplaySettings {
-        url: engine.info.url.clone(),
-        model: engine.model.clone(),
-        simulated: engine.info.simulated,
-        synthetic_trace: run.manifest().synthetic,
-        trace: TraceIdentity::of(run, plan),
-        agents,
-        arrivals: open.map(|open| open.arrivals),
-        time_scale: open.map(|open| open.time_scale),
-        max_active: open.and_then(|open| open.max_active),
-        not_admitted: None,
-        seed: config.seed,
-        duration_s: config.duration.map(|duration| duration.as_secs_f64()),
-        trajectories,
-        ramp_s: ramp.as_secs_f64(),
-        on_error: config.on_error,
-        max_error_rate_pct: config.max_error_rate_pct,
-        max_retries: config.retries.max,
-        retry_backoff_s: config.retries.backoff.as_secs_f64(),
-        retry_backoff_max_s: config.retries.backoff_max.as_secs_f64(),
-        connect_timeout_s: config.timeouts.connect.as_secs_f64(),
-        first_byte_timeout_s: config.timeouts.first_byte.map(|time| time.as_secs_f64()),
-        idle_timeout_s: config.timeouts.idle.map(|time| time.as_secs_f64()),
-        request_timeout_s: config.timeouts.request.map(|time| time.as_secs_f64()),
-        include_utility: config.include_utility,
-        content: config.content,
-        tool_time: config.tool_time,
-        human_time: config.human_time,
-        tool_waits: plan.waits.tools,
-        human_waits: plan.waits.humans,
-        output_length: config.output_length,
-        cache_sharing: config.cache_sharing,
-        salt: config
-            .cache_sharing
-            .has_salts()
-            .then(|| config.salt.clone().unwrap_or_else(|| own_salt(clock))),
-        trajectories_per_pass: trajectories_per_pass(plan, at_once),
-        strict: config.strict,
-        api: config.api,
-        routes: engine.routes.iter().map(Route::as_setting).collect(),
-        engine_in_process: listens_here(&engine.info.url),
-        sessions,
-        requests_per_pass: plan.n_requests() as u64,
-        skipped: plan.skipped.clone(),
-        workers: Vec::new(),
-        ended_by: EndedBy::default(),
-        window: Window::default(),
-        clock_anchor_ns: clock.anchor_ns(),
-        notes,
-    })
-}
-
-/// Trajectories after which nothing more is started; none where only time ends the run.
-fn trajectories(config: &ReplayConfig, plan: &Plan) -> Result<Option<u64>> {
-    let Some(open) = config.open_loop else {
-        let sessions = plan.sessions.len() as u64;
-        return Ok(match (config.trajectories, config.duration) {
-            (None, None) => Some(sessions.max(u64::from(config.agents))),
-            (trajectories, _) => trajectories,
-        });
-    };
-    let starts_ms: Vec<f64> = plan.sessions.iter().map(|session| session.start_ms).collect();
-    open.trajectories(config.trajectories, config.duration.is_some(), &starts_ms)
-        .map_err(Error::config)
-}
-
-/// What of the pacing a reader would not take for granted.
-fn pacing_notes(config: &ReplayConfig, plan: &Plan) -> Vec<String> {
-    let mut notes = Vec::new();
-    if let Some(open) = config.open_loop {
-        let mut parts = vec![format!("open loop: arrivals {}", String::from(open.arrivals))];
-        if open.arrivals == Arrivals::Recorded {
-            let span_ms = plan.sessions.last().map_or(0.0, |session| session.start_ms);
-            let sessions = plan.sessions.len();
-            parts.push(format!("{sessions} sessions over {:.1} s", span_ms / 1e3));
-        }
-        if open.time_scale.total_cmp(&1.0).is_ne() {
-            parts.push(format!("times multiplied by {}", open.time_scale));
-        }
-        parts.extend(open.max_active.map(|most| format!("at most {most} agents at once")));
-        notes.push(parts.join(", "));
-    }
-    if let Some(seed) = config.seed {
-        notes.push(format!("sessions are played in an order shuffled with seed {seed}"));
-    }
-    notes
 }
