@@ -191,3 +191,13 @@ fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
     let (n, sum) = values.fold((0_u32, 0.0), |(n, sum), value| (n + 1, sum + value));
     (n > 0).then(|| sum / f64::from(n))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn before_anything_is_told_a_run_is_not_in_steady_state() {
+        assert_eq!(ReplayProgress::default().phase, Phase::Ramp);
+    }
+}

@@ -466,12 +466,12 @@ pub enum OutputLength {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, Default)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
-    /// Agents are still being started.
+    /// Agents are still being started. Where nothing is told yet, nothing is more than that.
+    #[default]
     Ramp,
     /// Until every agent has finished its first turn.
     Warmup,
     /// Every agent at work.
-    #[default]
     Steady,
     /// An agent has nothing left to start.
     Tail,
