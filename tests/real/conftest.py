@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,11 +16,10 @@ from real_parts import (
     VLLM_ENVIRONMENT,
     Capture,
     Engine,
+    capturing,
     free_port,
-    settled,
     start_claude,
     vllm_command,
-    wait_for_proxy,
     wait_healthy,
 )
 
@@ -71,24 +69,12 @@ def vllm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
 def capture(vllm: Engine, tmp_path_factory: pytest.TempPathFactory) -> Capture:
     """Six sessions at once through `agentbench capture`."""
     folder = tmp_path_factory.mktemp("capture")
-    proxy = f"http://127.0.0.1:{free_port()}"
-    before = settled(vllm)
-    command = [sys.executable, "-m", "agentbench", "capture", "--upstream", vllm.url]
-    process = subprocess.Popen(
-        [*command, "--listen", proxy.removeprefix("http://"), "--out", str(folder / "run")],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    wait_for_proxy(proxy, process)
-    agents = [start_claude(folder / f"session-{k}", proxy, f"fix app.py, task {k}") for k in range(SESSIONS)]
-    transcripts = []
-    for agent in agents:
-        out, err = agent.communicate(timeout=240)
-        assert agent.returncode == 0, f"Claude Code failed: {out[-2000:]} {err[-2000:]}"
-        transcripts.append([json.loads(line) for line in out.splitlines() if line.startswith("{")])
-    counted = settled(vllm) - before
-    process.send_signal(signal.SIGINT)
-    output, _ = process.communicate(timeout=60)
-    assert process.returncode == 0, output
-    return Capture(folder / "run", counted, transcripts, output)
+    with capturing(vllm, folder / "run") as recording:
+        proxy = recording.proxy
+        agents = [start_claude(folder / f"session-{k}", proxy, f"fix app.py, task {k}") for k in range(SESSIONS)]
+        transcripts = []
+        for agent in agents:
+            out, err = agent.communicate(timeout=240)
+            assert agent.returncode == 0, f"Claude Code failed: {out[-2000:]} {err[-2000:]}"
+            transcripts.append([json.loads(line) for line in out.splitlines() if line.startswith("{")])
+    return Capture(recording.run, recording.counted, transcripts, recording.output)

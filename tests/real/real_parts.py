@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -23,6 +24,8 @@ import pandas as pd
 import pytest
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import agentbench as library
 
 SESSIONS = 6
@@ -226,6 +229,44 @@ def settled(engine: Engine) -> Counters:
             return now
         before = now
     pytest.fail("vLLM's counters did not come to rest")
+
+
+@dataclass
+class Capturing:
+    """A capture in front of an engine; what it came to is known once it has ended."""
+
+    proxy: str
+    run: Path
+    counted: Counters = Counters(0, 0, 0, 0)
+    output: str = ""
+
+
+@contextlib.contextmanager
+def capturing(engine: Engine, out: Path, *options: str) -> Iterator[Capturing]:
+    """`agentbench capture` between agents and an engine, ended with Ctrl-C where the block ends.
+
+    The run lies at `out`. A block that fails ends the capture all the same.
+    """
+    capture = Capturing(f"http://127.0.0.1:{free_port()}", out)
+    before = settled(engine)
+    command = [sys.executable, "-m", "agentbench", "capture", "--upstream", engine.url]
+    process = subprocess.Popen(
+        [*command, "--listen", capture.proxy.removeprefix("http://"), "--out", str(out), *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        wait_for_proxy(capture.proxy, process)
+        yield capture
+        capture.counted = settled(engine) - before
+        process.send_signal(signal.SIGINT)
+        capture.output, _ = process.communicate(timeout=60)
+        assert process.returncode == 0, capture.output
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.communicate()
 
 
 def frame(run: library.Run, table: str) -> pd.DataFrame:

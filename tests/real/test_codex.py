@@ -7,14 +7,11 @@ so its loop is real. The right answers are Codex' own: its events, its log, and 
 from __future__ import annotations
 
 import json
-import signal
-import subprocess
-import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from real_parts import Counters, Engine, frame, free_port, settled, start_codex, totals, wait_for_proxy
+from real_parts import Counters, Engine, capturing, frame, start_codex, totals
 from real_parts import agentbench as run_agentbench
 
 import agentbench
@@ -58,28 +55,15 @@ def session_of(folder: Path, output: str) -> Session:
 def recorded(vllm: Engine, tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     """Two sessions at once through `agentbench capture`."""
     folder = tmp_path_factory.mktemp("codex")
-    proxy = f"http://127.0.0.1:{free_port()}"
-    before = settled(vllm)
-    command = [sys.executable, "-m", "agentbench", "capture", "--upstream", vllm.url]
-    process = subprocess.Popen(
-        [*command, "--listen", proxy.removeprefix("http://"), "--out", str(folder / "run")],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    wait_for_proxy(proxy, process)
     folders = [folder / f"session-{k}" for k in range(SESSIONS)]
-    agents = [start_codex(place, proxy, f"fix app.py, task {k}") for k, place in enumerate(folders)]
-    sessions = []
-    for place, agent in zip(folders, agents, strict=True):
-        out, err = agent.communicate(timeout=240)
-        assert agent.returncode == 0, f"Codex failed: {out[-2000:]} {err[-2000:]}"
-        sessions.append(session_of(place, out))
-    counted = settled(vllm) - before
-    process.send_signal(signal.SIGINT)
-    output, _ = process.communicate(timeout=60)
-    assert process.returncode == 0, output
-    return Recorded(folder / "run", sessions, counted)
+    with capturing(vllm, folder / "run") as recording:
+        agents = [start_codex(place, recording.proxy, f"fix app.py, task {k}") for k, place in enumerate(folders)]
+        sessions = []
+        for place, agent in zip(folders, agents, strict=True):
+            out, err = agent.communicate(timeout=240)
+            assert agent.returncode == 0, f"Codex failed: {out[-2000:]} {err[-2000:]}"
+            sessions.append(session_of(place, out))
+    return Recorded(recording.run, sessions, recording.counted)
 
 
 def test_capture_agrees_with_vllm_and_codex(recorded: Recorded) -> None:
