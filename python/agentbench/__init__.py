@@ -14,7 +14,7 @@ library reads without a copy.
 
 import logging as _logging
 
-from agentbench import exceptions
+from agentbench import exceptions, harness
 from agentbench._core import (
     APIS,
     PRESETS,
@@ -92,6 +92,7 @@ __all__ = [
     "exceptions",
     "export_jsonl",
     "export_jsonl_async",
+    "harness",
     "metrics_page",
     "metrics_page_async",
     "probe_gpus",

@@ -383,7 +383,17 @@ def test_an_interrupted_synthesis_keeps_the_sessions_made(empty: Path) -> None:
 def test_doctor_tells_what_is_missing_and_how_to_get_it(empty: Path) -> None:
     result = agentbench("doctor", cwd=empty)
     assert result.returncode == 0, result.stderr
-    for subject in ("agentbench", "engine", "claude", "codex", "opencode", "mini", "NVML", "disk", "polars"):
+    for subject in (
+        "agentbench",
+        "engine",
+        "claude-code",
+        "codex",
+        "opencode",
+        "mini-swe-agent",
+        "NVML",
+        "disk",
+        "polars",
+    ):
         assert subject in result.stdout
     assert "agentbench doctor --url" in result.stdout
 

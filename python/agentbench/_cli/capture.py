@@ -58,7 +58,8 @@ def command(
     """Record the coding agents that talk to an engine.
 
     With a COMMAND it is run with ANTHROPIC_BASE_URL, OPENAI_BASE_URL and OPENAI_API_BASE pointed at the proxy,
-    and the capture ends with it. Without one the capture ends with Ctrl-C.
+    and the capture ends with it. claude, codex, opencode and mini are told the engine's model besides, unless
+    your environment does so. Without a COMMAND the capture ends with Ctrl-C.
 
     Exits with 1 when no request came, with 130 when a COMMAND was interrupted; what came is written all the
     same.
@@ -83,7 +84,7 @@ def command(
     for note in told:
         print_warning(note)
     try:
-        ending = _with_agent(proxy, agent) if agent else _until_interrupted(proxy)
+        ending = _with_agent(proxy, agent, upstream) if agent else _until_interrupted(proxy)
     except BaseException:
         proxy.stop()
         raise
@@ -114,8 +115,11 @@ def _until_interrupted(proxy: Proxy) -> Ending:
     return Ending(interrupted=False, exit_status=None)
 
 
-def _with_agent(proxy: Proxy, agent: tuple[str, ...]) -> Ending:
-    process = child.start(agent, proxy.url)
+def _with_agent(proxy: Proxy, agent: tuple[str, ...], upstream: str) -> Ending:
+    pointed = child.point(agent, proxy.url, upstream)
+    if pointed.added:
+        print_note(f"set for {agent[0]}: {' '.join(pointed.added)}")
+    process = child.start(pointed)
     try:
         _watch(proxy, lambda: process.poll() is not None)
     except KeyboardInterrupt:

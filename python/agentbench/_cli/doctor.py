@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 import sys
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -15,7 +14,7 @@ import click
 from rich.table import Table
 from rich.text import Text
 
-from agentbench import AgentbenchError, _core, _frames
+from agentbench import AgentbenchError, _core, _frames, harness
 
 from .console import results
 from .parameters import URL
@@ -26,14 +25,7 @@ if TYPE_CHECKING:
     from agentbench._types import EngineInfo
 
 MINIMUM_FREE_BYTES = 5 * 2**30
-AGENTS = {
-    "claude": "npm install -g @anthropic-ai/claude-code",
-    "codex": "npm install -g @openai/codex",
-    "opencode": "npm install -g opencode-ai",
-    "mini": "pip install mini-swe-agent",
-}
 EXTRAS = ("pandas", "pyarrow", "polars", "matplotlib")
-VERSION_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -108,29 +100,13 @@ def _metrics(metrics_url: str) -> Finding:
 
 
 def _agents() -> Iterator[Finding]:
-    for name, remedy in AGENTS.items():
-        path = shutil.which(name)
-        if path is None:
-            yield Finding(name, "missing", "not on PATH", remedy)
+    for agent in map(harness.get, harness.names()):
+        binary = agent.find()
+        if binary is None:
+            where = f"no {agent.program} on PATH, nor named by {agent.variable}"
+            yield Finding(agent.name, "missing", where, agent.install)
         else:
-            yield Finding(name, "ok", f"{_version(path)} at {path}")
-
-
-def _version(path: str) -> str:
-    """Return the first line that the agent prints as its version."""
-    try:
-        result = subprocess.run(  # noqa: S603 a program of the user's own PATH
-            [path, "--version"],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=VERSION_SECONDS,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return "version unknown"
-    lines = (result.stdout or result.stderr).strip().splitlines()
-    return lines[0] if lines else "version unknown"
+            yield Finding(agent.name, "ok", f"{agent.version(binary) or 'version unknown'} at {binary}")
 
 
 def _gpus() -> Iterator[Finding]:
