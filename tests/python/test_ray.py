@@ -106,16 +106,20 @@ def test_two_workers_make_the_run_of_one_process(
 def test_levels_are_judged_over_all_workers(
     engine: agentbench.SimulatedEngine, captured: Captured, tmp_path: Path
 ) -> None:
-    run = agentbench.capacity(
-        captured.path,
-        url=engine.url,
-        slo=["ttft.p95<=100s", "errors<=0"],
-        max_agents=3,
-        out=tmp_path / "run",
-        ray="auto",
-        workers=2,
-        **MINIMUM,
-    )
+    # On a machine that others load, workers are late and say so: such a level says nothing about merging.
+    for attempt in range(5):
+        run = agentbench.capacity(
+            captured.path,
+            url=engine.url,
+            slo=["ttft.p95<=100s", "errors<=0"],
+            max_agents=3,
+            out=tmp_path / f"run-{attempt}",
+            ray="auto",
+            workers=2,
+            **MINIMUM,
+        )
+        if not run.levels().to_pandas()["reason"].str.startswith("client-limited", na=False).any():
+            break
     requests = run.requests().to_pandas()
     levels = run.levels().to_pandas()
     assert list(levels["agents"]) == [2, 3, 3]
