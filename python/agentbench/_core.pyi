@@ -303,7 +303,7 @@ class Handle:
 
 @final
 class Proxy(Handle):
-    """A recording proxy before an engine, and a poller of the engine's metrics page: one run directory.
+    """A recording proxy before one engine or several, and a poller of each one's metrics page: one run directory.
 
     Bytes pass untouched in both directions; what cannot be recorded in time is dropped and counted, never waited
     for. ``agentbench.capture`` makes one with the defaults of the command line.
@@ -311,14 +311,19 @@ class Proxy(Handle):
     Parameters
     ----------
     upstream
-        Base URL of the engine, http or https.
+        Base URL of the engine, http or https; or a list of several engines'.
     out
         The run directory to make; it must not exist, or be empty.
     listen
         Where agents reach the proxy, as ``address:port``; port 0 picks a free one.
+    routing
+        Which of several engines a request goes to. ``"session"``, the default: a session stays with the engine
+        that it was given first, since prefix caches are per engine; new sessions take the engines in turn.
+        ``"round-robin"``: each turn takes the next. A request of which nothing could be sent goes to the next
+        engine, counted in the manifest, and its session stays there.
     metrics_url
         The engine's metrics page; ``"auto"``, the default, is `upstream` with ``/metrics``, and goes without where
-        there is none; None polls nothing, and the manifest says so.
+        there is none; None polls nothing, and the manifest says so. Of several engines a list, one page for each.
     poll_interval_s
         Seconds between two polls.
     power
@@ -345,11 +350,12 @@ class Proxy(Handle):
 
     def __new__(
         cls,
-        upstream: str,
+        upstream: str | Sequence[str],
         *,
         out: str | PathLike[str],
         listen: str = "127.0.0.1:0",
-        metrics_url: str | None = ...,
+        routing: str = "session",
+        metrics_url: str | Sequence[str] | None = ...,
         poll_interval_s: float = 0.1,
         power: str = ...,
         gpus: Sequence[str] | None = None,

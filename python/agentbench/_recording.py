@@ -38,11 +38,12 @@ def default_out(kind: str) -> Path:
 
 
 def capture(
-    upstream: str,
+    upstream: str | Sequence[str],
     *,
     out: str | os.PathLike[str] | None = None,
     listen: str = LISTEN,
-    metrics_url: str | None = "auto",
+    routing: str = "session",
+    metrics_url: str | Sequence[str] | None = "auto",
     poll_interval_s: float = 0.1,
     power: str = "auto",
     gpus: Sequence[str] | None = None,
@@ -51,19 +52,22 @@ def capture(
     pue: float | None = None,
     argv: Sequence[str] | None = None,
 ) -> Proxy:
-    """Record the agents that talk to an engine, for as long as the returned handle runs.
+    """Record the agents that talk to one engine or several, for as long as the returned handle runs.
 
     Parameters
     ----------
     upstream
-        Base URL of the engine.
+        Base URL of the engine; or a list of several engines'.
     out
         The run directory to make; by default ``results/capture-<time>``.
     listen
         Where agents reach the proxy; port 0 picks a free one.
+    routing
+        Which of several engines a request goes to: ``"session"`` keeps a session with the engine that it was given
+        first, ``"round-robin"`` gives each turn to the next. See `Proxy`.
     metrics_url
         The engine's metrics page; ``"auto"`` is `upstream` with ``/metrics`` and goes without where there is
-        none; None polls nothing.
+        none; None polls nothing. Of several engines a list, one page for each.
     poll_interval_s
         Seconds between two polls.
     power
@@ -95,6 +99,7 @@ def capture(
         upstream,
         out=default_out("capture") if out is None else out,
         listen=listen,
+        routing=routing,
         metrics_url=metrics_url,
         poll_interval_s=poll_interval_s,
         power=power,

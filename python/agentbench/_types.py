@@ -25,7 +25,8 @@ class PollerStats(TypedDict):
     ``ticks`` scrapes were made, ``missed`` had passed before their turn came, ``failed`` gave no values.
     ``completions`` counts requests that the engine finished. ``running`` and ``waiting`` count requests,
     ``kv_cache_usage_pct`` is 0 to 100; None where the page does not tell. ``lacks`` names what it never tells.
-    ``lag_*`` is the time from due to sent.
+    ``lag_*`` is the time from due to sent. ``engine`` is the kind of engine whose names the page bears; of several
+    polled together counts, ``running`` and ``waiting`` are sums, ``kv_cache_usage_pct`` and ``lag_*`` the highest.
     """
 
     engine: str | None
@@ -45,13 +46,27 @@ class PollerStats(TypedDict):
     last_error: str | None
 
 
+class EngineTraffic(TypedDict):
+    """What went to one engine of a capture.
+
+    ``engine`` is its name in the tables: its address. ``requests`` went to it, turns and others; of these ``errors``
+    got no response or a broken one. ``polled`` is None when its page is not polled.
+    """
+
+    engine: str
+    requests: int
+    errors: int
+    polled: PollerStats | None
+
+
 class CaptureStats(TypedDict):
     """Figures of a capture at one moment.
 
     ``requests`` were received, ``active`` have not ended, ``turns`` became rows, ``side_requests`` passed without
     one. ``rows_dropped`` counts what the recording could not keep up with, whole turns included. ``isl`` and ``osl``
     are tokens over all turns whose usage tells them. ``latest`` holds the last turns, the newest last. ``engine`` is
-    as last seen while it ran, None when nothing is polled.
+    as last seen while it ran, several together, None when nothing is polled; ``engines`` are one by one.
+    ``requests_moved`` went to another engine than their session's, because nothing could be sent to that one.
     """
 
     requests: int
@@ -65,10 +80,12 @@ class CaptureStats(TypedDict):
     bytes_down: int
     upstream_errors: int
     client_cancelled: int
+    requests_moved: int
     isl: int
     osl: int
     latest: list[LatestTurn]
     engine: PollerStats | None
+    engines: list[EngineTraffic]
 
 
 class ReplayProgress(TypedDict):

@@ -19,6 +19,7 @@ struct Completion<'a> {
     #[serde(borrow)]
     choices: Option<Vec<Choice<'a>>>,
     usage: Option<OpenAiUsage>,
+    timings: Option<Timings>,
     #[serde(borrow)]
     error: Option<&'a RawValue>,
     #[serde(borrow)]
@@ -84,6 +85,20 @@ pub(super) struct OpenAiUsage {
     completion_tokens_details: Option<CompletionDetails>,
 }
 
+/// What llama.cpp tells beside the usage.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Timings {
+    cache_n: Option<u64>,
+}
+
+impl Timings {
+    /// Fills in what the usage does not tell.
+    pub(super) fn complete(self, usage: &mut Usage) {
+        usage.cached_tokens = usage.cached_tokens.or(self.cache_n);
+    }
+}
+
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct PromptDetails {
@@ -144,6 +159,9 @@ impl ChatStream {
             if !choices.is_empty() && usage.completion_tokens.is_some() {
                 fed.completion_tokens_so_far = usage.completion_tokens;
             }
+        }
+        if let Some(timings) = chunk.timings {
+            timings.complete(&mut reply.usage);
         }
         if reply.model.is_none() {
             reply.model = chunk.model.into_filled();

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::Reply;
-use super::chat::OpenAiUsage;
+use super::chat::{OpenAiUsage, Timings};
 use super::stream::{Fed, error_text, push_text};
 use super::wire_text::WireText;
 
@@ -19,6 +19,7 @@ struct Completion<'a> {
     #[serde(borrow)]
     choices: Option<Vec<Choice<'a>>>,
     usage: Option<OpenAiUsage>,
+    timings: Option<Timings>,
     #[serde(borrow)]
     error: Option<&'a RawValue>,
     #[serde(borrow)]
@@ -50,6 +51,9 @@ pub(super) fn take_event(data: &str, reply: &mut Reply, fed: &mut Fed) {
         if !choices.is_empty() && reply.usage.completion_tokens.is_some() {
             fed.completion_tokens_so_far = reply.usage.completion_tokens;
         }
+    }
+    if let Some(timings) = chunk.timings {
+        timings.complete(&mut reply.usage);
     }
     if reply.model.is_none() {
         reply.model = chunk.model.into_filled();

@@ -24,6 +24,7 @@ use tokio_util::task::TaskTracker;
 use tower_service::Service;
 
 use super::exchange::{BodyWatch, Upload};
+use super::front::Fronted;
 use crate::clock::Clock;
 use crate::http::tee::Tee;
 
@@ -33,11 +34,19 @@ const MAX_IDLE: usize = 1024;
 const MAX_IDLE_NS: i64 = 90_000_000_000;
 
 /// A request's body on its way to the engine.
-pub(super) type RequestBody = Tee<Incoming, BodyWatch>;
+pub(super) type RequestBody = Fronted<Tee<Incoming, BodyWatch>>;
 type Driver = http1::Connection<MaybeHttpsStream<TokioIo<TcpStream>>, RequestBody>;
 
 /// Why no response came.
 pub(super) type SendError = Box<dyn StdError + Send + Sync>;
+
+/// A request that got no response.
+#[derive(Debug)]
+pub(super) struct Unanswered {
+    pub(super) error: SendError,
+    /// The request, where nothing of it was written.
+    pub(super) unsent: Option<Box<Request<RequestBody>>>,
+}
 
 /// Opens and keeps connections to one engine.
 #[derive(Debug)]
@@ -78,13 +87,16 @@ impl Connections {
         self: &Arc<Self>,
         mut request: Request<RequestBody>,
         upload: &Upload,
-    ) -> Result<Response<EngineBody>, SendError> {
+    ) -> Result<Response<EngineBody>, Unanswered> {
         loop {
             let kept = self.take();
             let is_kept = kept.is_some();
             let connection = match kept {
                 Some(connection) => connection,
-                None => self.open().await?,
+                None => match self.open().await {
+                    Ok(connection) => connection,
+                    Err(error) => return Err(Unanswered { error, unsent: Some(request.into()) }),
+                },
             };
             match connection.exchange(request).await {
                 Ok((response, connection)) => {
@@ -92,7 +104,10 @@ impl Connections {
                 }
                 Err(mut error) => match error.take_message() {
                     Some(unsent) if is_kept => request = unsent,
-                    _ => return Err(error.into_error().into()),
+                    unsent => {
+                        let unsent = unsent.map(Box::new);
+                        return Err(Unanswered { error: error.into_error().into(), unsent });
+                    }
                 },
             }
         }

@@ -116,6 +116,8 @@ pub(super) struct Exchange {
     /// Order of arrival in the run.
     pub(super) number: u64,
     pub(super) api: Api,
+    /// The engine that it went to.
+    pub(super) engine: Option<Arc<str>>,
     /// Named by the URL prefix.
     pub(super) session: Option<String>,
     /// As sent, session prefix removed; may hold secrets.
@@ -179,7 +181,7 @@ pub(super) enum Direction {
     /// From the agent to the engine.
     Up(Upload),
     /// From the engine to the agent; the request is active until its end.
-    Down { _active: Active },
+    Down { engine: usize, _active: Active },
 }
 
 /// Whether the upload of a request is through, whichever way it ended.
@@ -225,7 +227,9 @@ impl Watch for BodyWatch {
     fn end(self, how: End, at_ns: i64) {
         match (&self.direction, &how) {
             (Direction::Down { .. }, End::Cancelled) => self.counters.client_cancelled(),
-            (Direction::Down { .. }, End::Error(_)) => self.counters.upstream_error(),
+            (Direction::Down { engine, .. }, End::Error(_)) => {
+                self.counters.upstream_error(*engine)
+            }
             (Direction::Up(upload), _) => upload.0.store(true, Ordering::Release),
             (Direction::Down { .. }, End::Complete) => {}
         }
@@ -358,6 +362,7 @@ mod tests {
         Box::new(Exchange {
             number: 0,
             api: Api::Chat,
+            engine: None,
             session: None,
             path: String::new(),
             headers: HeaderMap::new(),

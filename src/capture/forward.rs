@@ -7,8 +7,8 @@
 
 use std::error::Error as StdError;
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use http::request::Parts;
@@ -17,10 +17,13 @@ use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, Version, hea
 use http_body_util::{Either, Full};
 use hyper::body::Incoming;
 
-use super::connection::{Connections, EngineBody};
+use super::agent::AgentHints;
+use super::connection::{Connections, EngineBody, RequestBody, SendError, Unanswered};
 use super::exchange::{
     BodyCopy, BodyWatch, Direction, Exchange, Failure, Queue, Recording, ResponseHead, Upload,
 };
+use super::front::{Fronted, conversation_of};
+use super::routing::Router;
 use super::stats::{Active, Counters, SideClass};
 use super::upstream::Upstream;
 use crate::api::{Api, convert};
@@ -31,11 +34,18 @@ use crate::http::tee::{Tee, chain};
 /// What the agent gets: the engine's body, or our own words about its absence.
 pub(super) type ResponseBody = Either<Tee<EngineBody, BodyWatch>, Full<Bytes>>;
 
-/// Sends requests on to one engine.
+/// One engine, and the way to it.
 #[derive(Debug)]
-pub(super) struct Forwarder {
+pub(super) struct Engine {
     pub(super) upstream: Upstream,
     pub(super) connections: Arc<Connections>,
+}
+
+/// Sends requests on to the engines.
+#[derive(Debug)]
+pub(super) struct Forwarder {
+    pub(super) engines: Vec<Engine>,
+    pub(super) router: Mutex<Router>,
     pub(super) clock: Clock,
     pub(super) counters: Arc<Counters>,
     pub(super) queue: Arc<Queue>,
@@ -43,52 +53,193 @@ pub(super) struct Forwarder {
     pub(super) received: AtomicU64,
 }
 
+/// One request on its way: where it goes and what is kept of it.
+struct Passing {
+    api: Option<Api>,
+    path: PathAndQuery,
+    /// The session by which it is given an engine.
+    session: Option<String>,
+    recording: Option<Arc<Recording>>,
+    upload: Upload,
+}
+
+impl Passing {
+    /// The API in whose form the agent is told of errors.
+    fn in_words(&self) -> Api {
+        self.api.unwrap_or(Api::Chat)
+    }
+}
+
 impl Forwarder {
-    /// Takes one request to the engine. Dropping the future cancels the request there.
+    /// Takes one request to an engine. Dropping the future cancels the request there.
     pub(super) async fn forward(&self, request: Request<Incoming>) -> Response<ResponseBody> {
         let arrived_ns = self.clock.now_ns();
         let active = self.counters.request();
         let (mut parts, body) = request.into_parts();
         let target = Target::of(&parts.uri);
         let api = Api::from_path(target.path.path());
-        let in_words = api.unwrap_or(Api::Chat);
         if parts.method == Method::CONNECT {
             let text = "this proxy opens no tunnels; use it as the base URL";
-            return answer(in_words, StatusCode::NOT_IMPLEMENTED, text);
+            return answer(api.unwrap_or(Api::Chat), StatusCode::NOT_IMPLEMENTED, text);
         }
-        let Ok(uri) = self.upstream.uri(&target.path) else {
-            let text = format!("`{}` is not a path that can be passed on", target.path);
-            return answer(in_words, StatusCode::BAD_REQUEST, &text);
-        };
+        let (path, session) = (target.path.clone(), self.named_session(&target, &parts));
         let recording = match api {
             Some(api) if parts.method == Method::POST => {
                 Some(self.record(api, target, &parts, arrived_ns))
             }
             _ => {
-                self.counters.side_request(SideClass::of(target.path.path()));
+                self.counters.side_request(SideClass::of(path.path()));
                 None
             }
         };
-        parts.headers = forwarded(&parts.headers, Some(self.upstream.host()));
+        let upload = Upload::default();
+        let mut passing = Passing { api, path, session, recording, upload };
+        let watch = self.watch(Direction::Up(passing.upload.clone()), passing.recording.clone());
+        let mut body = Fronted::new(Tee::new(body, self.clock, watch));
+        let mut waiting = Waiting { counters: &self.counters, answered: false };
+        if let Err(error) = self.find_session(&mut passing, &mut body).await {
+            waiting.answered = true;
+            return self.fail(&passing, 0, &error, true);
+        }
+        let engine = self.engine_of(&passing);
+        let Ok(uri) = self.engines[engine].upstream.uri(&passing.path) else {
+            waiting.answered = true;
+            let text = format!("`{}` is not a path that can be passed on", passing.path);
+            return answer(passing.in_words(), StatusCode::BAD_REQUEST, &text);
+        };
+        parts.headers = forwarded(&parts.headers, Some(self.engines[engine].upstream.host()));
         parts.uri = uri;
         parts.version = Version::HTTP_11;
-        let upload = Upload::default();
-        let watch = self.watch(Direction::Up(upload.clone()), recording.clone());
-        let request = Request::from_parts(parts, Tee::new(body, self.clock, watch));
-
-        let mut waiting = Waiting { counters: &self.counters, answered: false };
-        let result = self.connections.send(request, &upload).await;
+        let result = self.send(Request::from_parts(parts, body), &passing, engine).await;
         waiting.answered = true;
         match result {
-            Ok(response) => self.respond(response, recording, active),
-            Err(error) => self.fail(in_words, &*error, recording.as_ref()),
+            Ok((response, engine)) => self.respond(response, passing.recording, engine, active),
+            Err((error, engine)) => self.fail(&passing, engine, &*error, is_client_broken(&*error)),
         }
+    }
+
+    /// The session that path or headers name, where it matters to which engine a request goes.
+    fn named_session(&self, target: &Target, parts: &Parts) -> Option<String> {
+        if !self.lock_router().needs_session() {
+            return None;
+        }
+        target.session.clone().or_else(|| AgentHints::of(&parts.headers).session)
+    }
+
+    /// Where nothing else names the session of a turn, its body does: it is read whole before it goes on.
+    async fn find_session<B>(
+        &self,
+        passing: &mut Passing,
+        body: &mut Fronted<B>,
+    ) -> Result<(), B::Error>
+    where
+        B: http_body::Body<Data = Bytes> + Unpin,
+    {
+        let (None, Some(api)) = (&passing.session, passing.api) else { return Ok(()) };
+        if passing.recording.is_none() || !self.lock_router().needs_session() {
+            return Ok(());
+        }
+        if let Some(whole) = body.read_whole(self.max_recorded_body_bytes).await? {
+            // Parsing takes its time: not on the threads that move bytes.
+            let reading = tokio::task::spawn_blocking(move || conversation_of(api, &whole));
+            passing.session = reading.await.unwrap_or_default();
+        }
+        Ok(())
+    }
+
+    fn engine_of(&self, passing: &Passing) -> usize {
+        let session = passing.session.as_deref();
+        let mut router = self.lock_router();
+        match passing.recording {
+            Some(_) => router.turn(session),
+            None => router.side(session),
+        }
+    }
+
+    fn lock_router(&self) -> MutexGuard<'_, Router> {
+        self.router.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sends a request to its engine; where nothing of it could be sent there, to the next one. Gives the
+    /// engine that answered or failed with it.
+    async fn send(
+        &self,
+        mut request: Request<RequestBody>,
+        passing: &Passing,
+        first: usize,
+    ) -> Result<(Response<EngineBody>, usize), (SendError, usize)> {
+        let (mut engine, mut first_error) = (first, None);
+        loop {
+            let unanswered = match self.send_to(engine, request, passing).await {
+                Ok(response) => {
+                    if engine != first {
+                        self.note_move(passing, first, engine);
+                    }
+                    return Ok((response, engine));
+                }
+                Err(unanswered) => unanswered,
+            };
+            let Some(unsent) = unanswered.unsent else { return Err((unanswered.error, engine)) };
+            let error = first_error.unwrap_or(unanswered.error);
+            let next = self.lock_router().after(engine, first);
+            let moved =
+                next.and_then(|next| Some((self.readdressed(*unsent, &passing.path, next)?, next)));
+            // No engine is there: the request stays its own engine's.
+            let Some((moved, next)) = moved else {
+                self.note_engine(passing, first);
+                return Err((error, first));
+            };
+            (request, engine, first_error) = (moved, next, Some(error));
+        }
+    }
+
+    async fn send_to(
+        &self,
+        engine: usize,
+        request: Request<RequestBody>,
+        passing: &Passing,
+    ) -> Result<Response<EngineBody>, Unanswered> {
+        self.note_engine(passing, engine);
+        let sent = self.engines[engine].connections.send(request, &passing.upload).await;
+        if sent.as_ref().map_or_else(|unanswered| unanswered.unsent.is_none(), |_| true) {
+            self.counters.sent_to(engine);
+        }
+        sent
+    }
+
+    fn note_engine(&self, passing: &Passing, engine: usize) {
+        if let Some(recording) = &passing.recording {
+            let label = Arc::clone(self.engines[engine].upstream.label());
+            recording.set(|exchange| exchange.engine = Some(label));
+        }
+    }
+
+    fn note_move(&self, passing: &Passing, from: usize, to: usize) {
+        let shown = |engine: usize| self.engines[engine].upstream.shown();
+        self.counters.request_moved(shown(from), shown(to));
+        if passing.recording.is_some() {
+            self.lock_router().moved(passing.session.as_deref(), to);
+        }
+    }
+
+    /// The request as another engine gets it.
+    fn readdressed(
+        &self,
+        mut request: Request<RequestBody>,
+        path: &PathAndQuery,
+        engine: usize,
+    ) -> Option<Request<RequestBody>> {
+        let upstream = &self.engines[engine].upstream;
+        *request.uri_mut() = upstream.uri(path).ok()?;
+        request.headers_mut().insert(header::HOST, upstream.host().clone());
+        Some(request)
     }
 
     fn record(&self, api: Api, target: Target, parts: &Parts, arrived_ns: i64) -> Arc<Recording> {
         let exchange = Exchange {
             number: self.received.fetch_add(1, Ordering::Relaxed),
             api,
+            engine: None,
             session: target.session,
             path: target.path.to_string(),
             headers: without_secrets(&parts.headers),
@@ -113,6 +264,7 @@ impl Forwarder {
         &self,
         response: Response<EngineBody>,
         recording: Option<Arc<Recording>>,
+        engine: usize,
         active: Active,
     ) -> Response<ResponseBody> {
         let (mut parts, body) = response.into_parts();
@@ -123,29 +275,31 @@ impl Forwarder {
             let head = ResponseHead { status: parts.status, headers };
             recording.set(|exchange| exchange.head = Some(head));
         }
-        let watch = self.watch(Direction::Down { _active: active }, recording);
+        let watch = self.watch(Direction::Down { engine, _active: active }, recording);
         Response::from_parts(parts, Either::Left(Tee::new(body, self.clock, watch)))
     }
 
     fn fail(
         &self,
-        api: Api,
+        passing: &Passing,
+        engine: usize,
         error: &(dyn StdError + 'static),
-        recording: Option<&Arc<Recording>>,
+        is_client_broken: bool,
     ) -> Response<ResponseBody> {
-        let message = format!("upstream {}: {}", self.upstream.shown(), chain(error));
+        let upstream = self.engines[engine].upstream.shown();
+        let message = format!("upstream {upstream}: {}", chain(error));
         let status =
             if is_timeout(error) { StatusCode::GATEWAY_TIMEOUT } else { StatusCode::BAD_GATEWAY };
-        if is_client_broken(error) {
+        if is_client_broken {
             self.counters.client_cancelled();
         } else {
-            self.counters.upstream_error();
+            self.counters.upstream_error(engine);
         }
-        if let Some(recording) = recording {
+        if let Some(recording) = &passing.recording {
             let failure = Failure { message: message.clone(), at_ns: self.clock.now_ns() };
             recording.set(|exchange| exchange.failure = Some(failure));
         }
-        answer(api, status, &message)
+        answer(passing.in_words(), status, &message)
     }
 }
 

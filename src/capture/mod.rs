@@ -9,11 +9,13 @@ mod connection;
 mod content;
 mod exchange;
 mod forward;
+mod front;
 mod kept;
 pub mod lineage;
 mod observe;
 mod prompt;
 mod response;
+mod routing;
 mod stats;
 mod tools;
 mod upstream;
@@ -21,9 +23,9 @@ mod upstream;
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::sync_channel;
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -34,11 +36,13 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-pub use stats::{CaptureStats, LatestTurn};
+pub use routing::Routing;
+pub use stats::{CaptureStats, EngineTraffic, LatestTurn};
 
 use self::exchange::Queue;
-use self::forward::Forwarder;
+use self::forward::{Engine, Forwarder};
 use self::observe::Observer;
+use self::routing::Router;
 use self::stats::Counters;
 use self::upstream::Upstream;
 use crate::clock::Clock;
@@ -56,8 +60,10 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 pub struct CaptureConfig {
     /// Where the proxy listens; port 0 takes a free one.
     pub listen: SocketAddr,
-    /// The engine: `http` or `https`, with an optional base path.
-    pub upstream: String,
+    /// The engines: `http` or `https`, with an optional base path.
+    pub upstreams: Vec<String>,
+    /// How requests are spread over several of them.
+    pub routing: Routing,
     /// Name of the run, in every row.
     pub run_id: String,
     /// Beyond this length a body passes but is not recorded, and its row says so.
@@ -71,12 +77,13 @@ pub struct CaptureConfig {
 }
 
 impl CaptureConfig {
-    /// The bounds that suit agents before an engine: bodies to 64 MB, 4,096 ended requests or 512 MB
+    /// One engine, and the bounds that suit agents before it: bodies to 64 MB, 4,096 ended requests or 512 MB
     /// of them in the queue, 10 s for connecting.
     pub fn new(listen: SocketAddr, upstream: String, run_id: String) -> Self {
         Self {
             listen,
-            upstream,
+            upstreams: vec![upstream],
+            routing: Routing::default(),
             run_id,
             max_recorded_body_bytes: 64 << 20,
             connect_timeout: Duration::from_secs(10),
@@ -98,23 +105,24 @@ impl Capture {
         clock: Clock,
         shutdown: Shutdown,
     ) -> Result<CaptureHandle> {
-        let upstream = Upstream::parse(&config.upstream)?;
         let upstream_tasks = TaskTracker::new();
-        let connections = upstream.connections(config.connect_timeout, &upstream_tasks, clock)?;
+        let engines = engines(&config, &upstream_tasks, clock)?;
         let bind = |source| Error::Bind { addr: config.listen, source };
         let listener = TcpListener::bind(config.listen).await.map_err(bind)?;
         let local_addr = listener.local_addr().map_err(bind)?;
 
-        let counters = Arc::new(Counters::default());
+        let counters =
+            Arc::new(Counters::new(engines.iter().map(|engine| engine.upstream.label())));
         let (sender, receiver) = sync_channel(config.queue_exchanges);
         let queue = Arc::new(Queue::new(sender, config.queue_bytes, Arc::clone(&counters)));
         let observer =
             Observer::new(config.run_id, config.max_recorded_body_bytes, rows, &counters);
         let observer = observer.spawn(receiver, &queue)?;
-        tracing::info!(%local_addr, upstream = upstream.shown(), "capture listens");
+        let shown: Vec<&str> = engines.iter().map(|engine| engine.upstream.shown()).collect();
+        tracing::info!(%local_addr, upstream = shown.join(" "), "capture listens");
         let forwarder = Arc::new(Forwarder {
-            upstream,
-            connections,
+            router: Mutex::new(Router::new(config.routing, engines.len())),
+            engines,
             clock,
             counters: Arc::clone(&counters),
             queue: Arc::clone(&queue),
@@ -127,6 +135,25 @@ impl Capture {
         let observer = Some(observer);
         Ok(CaptureHandle { local_addr, counters, queue, observer, shutdown, abort, upstream_tasks })
     }
+}
+
+fn engines(config: &CaptureConfig, tasks: &TaskTracker, clock: Clock) -> Result<Vec<Engine>> {
+    let mut engines: Vec<Engine> = Vec::with_capacity(config.upstreams.len());
+    for url in &config.upstreams {
+        let upstream = Upstream::parse(url)?;
+        if engines.iter().any(|engine| engine.upstream.label() == upstream.label()) {
+            return Err(Error::config(format!(
+                "upstream `{}` is given twice; name each engine once",
+                upstream.shown()
+            )));
+        }
+        let connections = upstream.connections(config.connect_timeout, tasks, clock)?;
+        engines.push(Engine { upstream, connections });
+    }
+    if engines.is_empty() {
+        return Err(Error::config("no upstream; name at least one engine"));
+    }
+    Ok(engines)
 }
 
 /// A proxy that runs. Dropping it stops it without waiting for what is open.

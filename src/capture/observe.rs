@@ -243,6 +243,7 @@ impl Observer {
             request_id,
             api: exchange.api.as_str().to_owned(),
             agent: hints.agent.clone(),
+            engine: exchange.engine.as_deref().map(str::to_owned),
             kind: place.kind,
             isl_new_text: new_texts.join(exchange.api.unit_separator()),
             unit_hashes: parsed.units.iter().map(|unit| unit.hash.hex()).collect(),

@@ -42,12 +42,27 @@ pub struct CaptureStats {
     pub upstream_errors: u64,
     /// Requests whose client went away before the end.
     pub client_cancelled: u64,
+    /// Requests that went to another engine than their turn's, because nothing could be sent to that one.
+    pub requests_moved: u64,
+    /// The engines, in the order given.
+    pub engines: Vec<EngineTraffic>,
     /// Prompt tokens of all turns whose usage tells them.
     pub isl: u64,
     /// Output tokens of all turns whose usage tells them.
     pub osl: u64,
     /// The latest turns, the newest last.
     pub latest: Vec<LatestTurn>,
+}
+
+/// What went to one engine.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct EngineTraffic {
+    /// Its name in rows.
+    pub engine: String,
+    /// Requests that went to it, turns and others.
+    pub requests: u64,
+    /// Of these, the ones that got no response or a broken one.
+    pub errors: u64,
 }
 
 /// One recorded turn, in short.
@@ -126,12 +141,43 @@ pub(super) struct Counters {
     pub(super) bytes_down: AtomicU64,
     upstream_errors: AtomicU64,
     client_cancelled: AtomicU64,
+    requests_moved: AtomicU64,
+    engines: Vec<EngineCounters>,
     isl: AtomicU64,
     osl: AtomicU64,
     latest: Mutex<VecDeque<LatestTurn>>,
 }
 
+/// The counters of one engine.
+#[derive(Debug)]
+struct EngineCounters {
+    label: Arc<str>,
+    requests: AtomicU64,
+    errors: AtomicU64,
+}
+
 impl Counters {
+    pub(super) fn new<'a>(engines: impl Iterator<Item = &'a Arc<str>>) -> Self {
+        let counters = |label: &Arc<str>| EngineCounters {
+            label: Arc::clone(label),
+            requests: AtomicU64::new(0),
+            errors: AtomicU64::new(0),
+        };
+        Self { engines: engines.map(counters).collect(), ..Self::default() }
+    }
+
+    pub(super) fn sent_to(&self, engine: usize) {
+        if let Some(counters) = self.engines.get(engine) {
+            counters.requests.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn request_moved(&self, from: &str, to: &str) {
+        if self.requests_moved.fetch_add(1, Ordering::Relaxed) == 0 {
+            tracing::warn!("nothing could be sent to {from}: the request goes to {to}, counted");
+        }
+    }
+
     pub(super) fn request(self: &Arc<Self>) -> Active {
         self.requests.fetch_add(1, Ordering::Relaxed);
         self.active.fetch_add(1, Ordering::Relaxed);
@@ -142,8 +188,11 @@ impl Counters {
         self.side[class as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn upstream_error(&self) {
+    pub(super) fn upstream_error(&self, engine: usize) {
         self.upstream_errors.fetch_add(1, Ordering::Relaxed);
+        if let Some(counters) = self.engines.get(engine) {
+            counters.errors.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     pub(super) fn client_cancelled(&self) {
@@ -193,6 +242,16 @@ impl Counters {
             bytes_down: read(&self.bytes_down),
             upstream_errors: read(&self.upstream_errors),
             client_cancelled: read(&self.client_cancelled),
+            requests_moved: read(&self.requests_moved),
+            engines: self
+                .engines
+                .iter()
+                .map(|engine| EngineTraffic {
+                    engine: engine.label.to_string(),
+                    requests: read(&engine.requests),
+                    errors: read(&engine.errors),
+                })
+                .collect(),
             isl: read(&self.isl),
             osl: read(&self.osl),
             latest: self

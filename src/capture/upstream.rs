@@ -14,6 +14,7 @@ use tokio_util::task::TaskTracker;
 use super::connection::Connections;
 use crate::clock::Clock;
 use crate::error::{Error, Result};
+use crate::http::client;
 use crate::http::headers::masked;
 
 /// The engine's address.
@@ -24,6 +25,7 @@ pub(super) struct Upstream {
     base_path: String,
     host: HeaderValue,
     shown: String,
+    label: Arc<str>,
 }
 
 impl Upstream {
@@ -61,6 +63,7 @@ impl Upstream {
             authority: authority.clone(),
             base_path: base_path.to_owned(),
             host,
+            label: client::mask(&client::base_of(url)?).into(),
             shown,
         })
     }
@@ -82,6 +85,11 @@ impl Upstream {
     /// The URL as it may be shown.
     pub(super) fn shown(&self) -> &str {
         &self.shown
+    }
+
+    /// The engine's name in rows: its address without credentials and without `/v1`.
+    pub(super) fn label(&self) -> &Arc<str> {
+        &self.label
     }
 
     /// Connections to this engine; none is opened yet.

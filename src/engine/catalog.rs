@@ -167,6 +167,10 @@ pub(super) struct Names {
     pub(super) prefix: &'static str,
     pub(super) quantities: &'static [(Quantity, &'static [Source])],
     pub(super) finished: &'static [Finished],
+    /// The counter of prompt tokens by where they came from, and the label that says it.
+    pub(super) by_source: Option<(&'static str, &'static str)>,
+    /// Older versions write all names without the prefix.
+    pub(super) bare_before: bool,
 }
 
 /// An engine whose names are known.
@@ -210,6 +214,8 @@ use Quantity as Q;
 
 const VLLM: Names = Names {
     prefix: "vllm:",
+    by_source: Some(("prompt_tokens_by_source_total", "source")),
+    bare_before: false,
     quantities: &[
         (Q::Running, &[all("num_requests_running")]),
         (Q::Waiting, &[all("num_requests_waiting")]),
@@ -293,6 +299,8 @@ const VLLM: Names = Names {
 
 const SGLANG: Names = Names {
     prefix: "sglang:",
+    by_source: Some(("cached_tokens_total", "cache_source")),
+    bare_before: false,
     quantities: &[
         (Q::Running, &[all("num_running_reqs")]),
         (Q::Waiting, &[all("num_queue_reqs")]),
@@ -343,6 +351,8 @@ const SGLANG: Names = Names {
 
 const TENSORRT_LLM: Names = Names {
     prefix: "trtllm_",
+    by_source: None,
+    bare_before: true,
     quantities: &[
         (Q::Running, &[all("num_requests_running")]),
         (Q::Waiting, &[all("num_requests_waiting")]),
@@ -379,6 +389,8 @@ const TENSORRT_LLM: Names = Names {
 // No count of requests and no histograms: the samples hold its totals, completions cannot be told.
 const LLAMA_CPP: Names = Names {
     prefix: "llamacpp:",
+    by_source: None,
+    bare_before: false,
     quantities: &[
         (Q::Running, &[all("requests_processing")]),
         (Q::Waiting, &[all("requests_deferred")]),

@@ -113,12 +113,7 @@ pub struct Control {
 impl Control {
     /// The engine at `base_url`, with or without `/v1` at its end. Answers may take 30 s.
     pub fn new(base_url: &str) -> Result<Self> {
-        let mut base = client::parse_url(base_url)?;
-        let path = base.path().trim_end_matches('/');
-        let path = path.strip_suffix("/v1").unwrap_or(path).trim_end_matches('/').to_owned();
-        base.set_path(&path);
-        base.set_query(None);
-        base.set_fragment(None);
+        let base = client::base_of(base_url)?;
         let masked = client::mask(&base);
         Ok(Self { client: client::build(Duration::from_secs(30))?, base, masked, key: None })
     }

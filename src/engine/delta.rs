@@ -116,6 +116,9 @@ impl CompletionTracker {
             kv_cache_usage_pct_peak: self.kv_peak.map(|share| share * 100.0),
             prefix_cache_hits: tokens(Quantity::CachedTokens),
             external_prefix_cache_hits: tokens(Quantity::ExternalCachedTokens),
+            prompt_tokens_by_source: now
+                .by_source_growth(&self.baseline)
+                .map(|sources| serde_json::json!(sources).to_string()),
             counter_reset: self.reset,
             scrapes_missed: self.missed,
         })
@@ -499,6 +502,7 @@ mod tests {
             itl_ms: Some(20.0),
             stop_reason: "{\"unknown\":2}".to_owned(),
             prefix_cache_hits: Some(40),
+            prompt_tokens_by_source: Some("{\"device\":40}".to_owned()),
             ..EngineMetricsRow::default()
         };
         assert_eq!(row, expected);

@@ -6,6 +6,8 @@
 //! it honours, both by way of `http::client`. What an agent says to the engine passes through `capture`.
 
 pub mod catalog;
+#[cfg(test)]
+mod catalog_tests;
 pub mod control;
 pub mod delta;
 pub mod poll;

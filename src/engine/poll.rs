@@ -74,6 +74,8 @@ pub struct EngineGauges {
 /// How polling goes.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct PollStats {
+    /// The engine's name in the rows.
+    pub engine: String,
     /// Scrapes made.
     pub ticks: u64,
     /// Ticks skipped because they had passed before their turn came.
@@ -106,6 +108,51 @@ pub struct PollStats {
     pub last_error: Option<String>,
 }
 
+impl PollStats {
+    /// Several engines as one: counts and gauges added up, of KV-cache use and lag the highest. A sum that
+    /// one engine does not tell a part of is not known.
+    pub fn of_several(engines: &[Self]) -> Option<Self> {
+        let (first, others) = engines.split_first()?;
+        Some(others.iter().fold(first.clone(), |all, one| all.and(one)))
+    }
+
+    fn and(self, other: &Self) -> Self {
+        let max = |a: Option<f64>, b: Option<f64>| a.into_iter().chain(b).reduce(f64::max);
+        let both = |a: Option<f64>, b: Option<f64>| a.zip(b).map(|(a, b)| a + b);
+        let told = |a: Option<String>, b: &Option<String>| match (a, b) {
+            (Some(a), Some(b)) => Some(format!("{a}; {b}")),
+            (a, b) => a.or_else(|| b.clone()),
+        };
+        let mut lacks = self.lacks;
+        lacks.extend(&other.lacks);
+        lacks.sort_unstable();
+        lacks.dedup();
+        Self {
+            engine: format!("{} + {}", self.engine, other.engine),
+            ticks: self.ticks + other.ticks,
+            missed: self.missed + other.missed,
+            failed: self.failed + other.failed,
+            completions: self.completions + other.completions,
+            resets: self.resets + other.resets,
+            real_time: self.real_time && other.real_time,
+            rows_dropped: self.rows_dropped + other.rows_dropped,
+            lag_p50_ms: max(self.lag_p50_ms, other.lag_p50_ms),
+            lag_p99_ms: max(self.lag_p99_ms, other.lag_p99_ms),
+            lag_max_ms: max(self.lag_max_ms, other.lag_max_ms),
+            kind: self.kind.filter(|kind| Some(*kind) == other.kind),
+            lacks,
+            cache_warning: told(self.cache_warning, &other.cache_warning),
+            last: self.last.zip(other.last).map(|(a, b)| EngineGauges {
+                read_ns: a.read_ns.min(b.read_ns),
+                running: both(a.running, b.running),
+                waiting: both(a.waiting, b.waiting),
+                kv_cache_usage_pct: max(a.kv_cache_usage_pct, b.kv_cache_usage_pct),
+            }),
+            last_error: told(self.last_error, &other.last_error),
+        }
+    }
+}
+
 /// A running poller; ends when stopped or dropped.
 #[derive(Debug)]
 pub struct Poller {
@@ -114,7 +161,7 @@ pub struct Poller {
     thread: Option<JoinHandle<()>>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Shared {
     stats: PollStats,
     lag: LagHistogram,
@@ -131,7 +178,8 @@ impl Poller {
         if config.interval < Duration::from_millis(1) {
             return Err(Error::config("the time between polls must be at least 1 ms"));
         }
-        let stats = Arc::new(Mutex::new(Shared::default()));
+        let started = PollStats { engine: config.engine.clone(), ..PollStats::default() };
+        let stats = Arc::new(Mutex::new(Shared { stats: started, lag: LagHistogram::default() }));
         let stop = CancellationToken::new();
         let (ready, first) = mpsc::sync_channel(1);
         let worker = Worker {

@@ -33,6 +33,7 @@ pub struct Snapshot {
     /// One place per source of the catalog; empty where the page lacks it.
     values: Vec<Option<f64>>,
     finished: BTreeMap<String, f64>,
+    by_source: BTreeMap<String, f64>,
 }
 
 /// What a sample name feeds.
@@ -40,6 +41,7 @@ pub struct Snapshot {
 enum Target {
     Source { place: usize, pick: Pick, quantity: Quantity },
     Finished { place: usize },
+    BySource { label: &'static str },
 }
 
 /// An engine's catalog laid out for reading pages.
@@ -68,6 +70,16 @@ impl Index {
             let name = format!("{}{}", names.prefix, finished.sample);
             targets.entry(name).or_default().push(Target::Finished { place });
         }
+        if let Some((sample, label)) = names.by_source {
+            let name = format!("{}{sample}", names.prefix);
+            targets.entry(name).or_default().push(Target::BySource { label });
+        }
+        if names.bare_before {
+            let bare = |name: &String| name[names.prefix.len()..].to_owned();
+            let copies: Vec<_> =
+                targets.iter().map(|(name, feeds)| (bare(name), feeds.clone())).collect();
+            targets.extend(copies);
+        }
         let mut by_name: Vec<_> = targets.into_iter().collect();
         by_name.sort_by(|(left, _), (right, _)| order(left, right));
         Self { by_name, sources }
@@ -90,9 +102,18 @@ fn order(left: &str, right: &str) -> std::cmp::Ordering {
 /// The engine whose names a page holds; of several the one with most.
 pub fn detect(page: &str) -> Result<EngineKind, PageError> {
     let mut counts = EngineKind::ALL.map(|kind| (0_usize, kind));
+    let mut bare = counts;
     let known =
         |name: &str| EngineKind::ALL.into_iter().find(|kind| Index::of(*kind).find(name).is_some());
-    let samples = scrape::scan(page, known, |kind, _| counts[kind as usize].0 += 1)?;
+    let named = |name: &str| {
+        known(name).map(|kind| (kind, name.starts_with(kind.names().prefix)))
+    };
+    let samples = scrape::scan(page, named, |(kind, is_prefixed), _| {
+        let counts = if is_prefixed { &mut counts } else { &mut bare };
+        counts[kind as usize].0 += 1;
+    })?;
+    // Names without a prefix are anybody's: they count only where no engine's own are.
+    let counts = if counts.iter().all(|(count, _)| *count == 0) { bare } else { counts };
     // `max_by_key` keeps the last of equals; with the first engine last, vLLM wins a draw.
     match counts.into_iter().rev().max_by_key(|(count, _)| *count) {
         Some((1.., kind)) => Ok(kind),
@@ -122,7 +143,7 @@ impl Snapshot {
     /// An engine that has just started and told nothing yet.
     pub fn zero(kind: EngineKind) -> Self {
         let values = vec![None; Index::of(kind).sources.len()];
-        Self { kind, values, finished: BTreeMap::new() }
+        Self { kind, values, finished: BTreeMap::new(), by_source: BTreeMap::new() }
     }
 
     fn add(&mut self, target: Target, sample: &Sample<'_>) {
@@ -139,6 +160,10 @@ impl Snapshot {
                     self.values[place] =
                         Some(so_far.map_or(sample.value, |value| fold(value, sample.value)));
                 }
+            }
+            Target::BySource { label } => {
+                let Some(source) = sample.labels.get(label) else { return };
+                *self.by_source.entry(source.into_owned()).or_default() += sample.value;
             }
             Target::Finished { place } => {
                 let finished = &self.kind.names().finished[place];
@@ -188,6 +213,17 @@ impl Snapshot {
             .filter(|(_, grown)| *grown >= 0.5)
             .map(|(reason, grown)| (reason.as_str(), grown.round() as u64))
             .collect()
+    }
+
+    /// Prompt tokens since `earlier` by where they came from, in the engine's own words.
+    pub fn by_source_growth(&self, earlier: &Self) -> Option<BTreeMap<&str, u64>> {
+        let grown = |(source, tokens): (&String, &f64)| {
+            let before = earlier.by_source.get(source).unwrap_or(&0.0);
+            (tokens - before).max(0.0).round() as u64
+        };
+        let sources = self.by_source.iter();
+        (!self.by_source.is_empty())
+            .then(|| sources.map(|of| (of.0.as_str(), grown(of))).collect())
     }
 
     /// Whether a counter is lower than, or gone since, `earlier`: the engine started anew.

@@ -46,6 +46,17 @@ pub(crate) fn parse_url(text: &str) -> Result<Url> {
     }
 }
 
+/// The address of an engine less what users put behind it: `/v1`, a query, a fragment.
+pub(crate) fn base_of(text: &str) -> Result<Url> {
+    let mut base = parse_url(text)?;
+    let path = base.path().trim_end_matches('/');
+    let path = path.strip_suffix("/v1").unwrap_or(path).trim_end_matches('/').to_owned();
+    base.set_path(&path);
+    base.set_query(None);
+    base.set_fragment(None);
+    Ok(base)
+}
+
 /// The address without credentials, query and fragment.
 pub(crate) fn mask(url: &Url) -> String {
     let mut masked = url.clone();

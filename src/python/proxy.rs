@@ -11,12 +11,12 @@ use tokio_util::sync::CancellationToken;
 
 use super::handle::PyHandle;
 use super::lifecycle::{Lifecycle, Started};
-use super::settings::{AUTO, PowerArguments, RecordingArguments};
+use super::settings::{AUTO, OneOrMore, PowerArguments, RecordingArguments, choice};
 use super::{errors, stats};
 use crate::capture::CaptureStats;
 use crate::engine::poll::PollStats;
 use crate::error::Result;
-use crate::recording::{CaptureRecording, CaptureRecordingConfig};
+use crate::recording::{CaptureRecording, CaptureRecordingConfig, MetricsPage};
 
 /// The recording while it runs, its last figures afterwards.
 enum Recording {
@@ -28,7 +28,7 @@ enum Recording {
 #[derive(Clone)]
 struct Figures {
     capture: CaptureStats,
-    polling: Option<PollStats>,
+    polling: Vec<PollStats>,
     rows_dropped: u64,
 }
 
@@ -81,16 +81,18 @@ pub(super) struct PyProxy {
 impl PyProxy {
     #[new]
     #[pyo3(signature = (
-        upstream, *, out, listen = "127.0.0.1:0", metrics_url = Some(AUTO.to_owned()),
+        upstream, *, out, listen = "127.0.0.1:0", routing = "session",
+        metrics_url = Some(OneOrMore::One(AUTO.to_owned())),
         poll_interval_s = 0.1, power = AUTO.to_owned(), gpus = None, engine_pid = None,
         idle_baseline_s = None, pue = None, argv = None, settings = None
     ))]
     #[allow(clippy::too_many_arguments)] // keyword-only on the Python side
     fn new(
-        upstream: String,
+        upstream: OneOrMore,
         out: PathBuf,
         listen: &str,
-        metrics_url: Option<String>,
+        routing: &str,
+        metrics_url: Option<OneOrMore>,
         poll_interval_s: f64,
         power: String,
         gpus: Option<Vec<String>>,
@@ -105,10 +107,21 @@ impl PyProxy {
                 "listen: {listen:?} is no address; write it like 127.0.0.1:8001"
             ))
         })?;
+        let (metrics_url, pages) = match metrics_url {
+            Some(OneOrMore::More(pages)) => (None, Some(pages)),
+            Some(OneOrMore::One(page)) => (Some(page), None),
+            None => (None, None),
+        };
         let power = PowerArguments { power, gpus, engine_pid, idle_baseline_s, pue };
         let recording =
             RecordingArguments { out, metrics_url, poll_interval_s, power, argv, settings };
-        let config = CaptureRecordingConfig { recording: recording.config()?, listen, upstream };
+        let mut recording = recording.config()?;
+        if let Some(pages) = pages {
+            recording.metrics = MetricsPage::At(pages);
+        }
+        let routing = choice("routing", routing)?;
+        let upstreams = upstream.list();
+        let config = CaptureRecordingConfig { recording, listen, upstreams, routing };
         let out = config.recording.out.clone();
         let lifecycle = Lifecycle::new("proxy", move || start(config.clone()).boxed());
         Ok(PyClassInitializer::from(PyHandle::new(lifecycle.clone()))
@@ -130,7 +143,7 @@ impl PyProxy {
     /// The figures of this moment; after the end, the final ones.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let figures = self.lifecycle.handle()?.figures();
-        stats::capturing(py, &figures.capture, figures.rows_dropped, figures.polling.as_ref())
+        stats::capturing(py, &figures.capture, figures.rows_dropped, &figures.polling)
     }
 
     fn __repr__(&self) -> String {

@@ -86,7 +86,26 @@ fn metrics_page(metrics_url: Option<String>) -> MetricsPage {
     match metrics_url {
         None => MetricsPage::Off,
         Some(word) if word == AUTO => MetricsPage::Beside,
-        Some(url) => MetricsPage::At(url),
+        Some(url) => MetricsPage::At(vec![url]),
+    }
+}
+
+/// One value, or several.
+#[derive(FromPyObject)]
+pub(super) enum OneOrMore {
+    /// One.
+    One(String),
+    /// Several.
+    More(Vec<String>),
+}
+
+impl OneOrMore {
+    /// As a list.
+    pub(super) fn list(self) -> Vec<String> {
+        match self {
+            Self::One(value) => vec![value],
+            Self::More(values) => values,
+        }
     }
 }
 

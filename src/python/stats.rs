@@ -3,7 +3,7 @@
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
-use crate::capture::{CaptureStats, LatestTurn};
+use crate::capture::{CaptureStats, EngineTraffic, LatestTurn};
 use crate::engine::{EngineKind, PollStats};
 use crate::simulator::SimulatorStats;
 
@@ -21,7 +21,7 @@ pub(super) fn capturing<'py>(
     py: Python<'py>,
     stats: &CaptureStats,
     rows_dropped: u64,
-    polling: Option<&PollStats>,
+    polling: &[PollStats],
 ) -> PyResult<Bound<'py, PyDict>> {
     let dict = dict!(
         py,
@@ -36,6 +36,7 @@ pub(super) fn capturing<'py>(
         bytes_down,
         upstream_errors,
         client_cancelled,
+        requests_moved,
         isl,
         osl,
     );
@@ -44,8 +45,24 @@ pub(super) fn capturing<'py>(
     let latest: Vec<_> =
         stats.latest.iter().map(|turn| latest(py, turn)).collect::<PyResult<_>>()?;
     dict.set_item("latest", PyList::new(py, latest)?)?;
-    let engine = polling.map(|stats| self::polling(py, stats)).transpose()?;
+    let engine = PollStats::of_several(polling);
+    let engine = engine.map(|stats| self::polling(py, &stats)).transpose()?;
     dict.set_item("engine", engine)?;
+    let engines: Vec<_> =
+        stats.engines.iter().map(|one| traffic(py, one, polling)).collect::<PyResult<_>>()?;
+    dict.set_item("engines", PyList::new(py, engines)?)?;
+    Ok(dict)
+}
+
+/// `EngineTraffic`.
+fn traffic<'py>(
+    py: Python<'py>,
+    one: &EngineTraffic,
+    polling: &[PollStats],
+) -> PyResult<Bound<'py, PyDict>> {
+    let dict = dict!(py, one, engine, requests, errors);
+    let polled = polling.iter().find(|polled| polled.engine == one.engine);
+    dict.set_item("polled", polled.map(|polled| self::polling(py, polled)).transpose()?)?;
     Ok(dict)
 }
 

@@ -218,7 +218,8 @@ impl CapacityRecording {
         // Each level's power is judged with the level, from what the sampler keeps.
         let power = PowerConfig { keep_readings: true, ..config.recording.power };
         let recording = RecordingConfig { power, ..config.recording };
-        let ground = Ground::lay(&recording, manifest, &control, clock).await?;
+        let ground =
+            Ground::lay(&recording, manifest, std::slice::from_ref(&control), clock).await?;
         let watch = ground.power.watch();
         let contradiction = contradiction(&settings, watch.settings());
         if let (false, Some(problem)) = (replay_settings.simulated, contradiction) {

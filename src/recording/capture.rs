@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::{Ground, RecordingConfig};
-use crate::capture::{Capture, CaptureConfig, CaptureHandle, CaptureStats};
+use crate::capture::{Capture, CaptureConfig, CaptureHandle, CaptureStats, Routing};
 use crate::clock::Clock;
 use crate::engine::control::Control;
 use crate::engine::poll::PollStats;
@@ -22,8 +22,10 @@ pub struct CaptureRecordingConfig {
     pub recording: RecordingConfig,
     /// Where the proxy listens.
     pub listen: SocketAddr,
-    /// The engine behind the proxy.
-    pub upstream: String,
+    /// The engines behind the proxy.
+    pub upstreams: Vec<String>,
+    /// How requests are spread over several of them.
+    pub routing: Routing,
 }
 
 /// A proxy and a poller that fill one run directory.
@@ -42,17 +44,15 @@ impl CaptureRecording {
     /// nothing is left behind.
     pub async fn start(config: CaptureRecordingConfig) -> Result<Self> {
         let clock = Clock::start();
-        let control = Control::new(&config.upstream)?;
-        // Agents bring their own keys and ask for what they need: an engine that tells this program
-        // nothing of itself serves them all the same.
-        let (engine, untold) = control.info_as_told().await?;
-        let mut manifest = config.recording.manifest(RunKind::Capture, &clock, engine);
-        manifest.notes.extend(
-            untold.map(|why| format!("the engine's model and context are not known: {why}")),
-        );
-        let ground = Ground::lay(&config.recording, manifest, &control, clock).await?;
-        let proxy =
-            CaptureConfig::new(config.listen, config.upstream, config.recording.run_id.clone());
+        let controls = config.upstreams.iter().map(|url| Control::new(url));
+        let controls = controls.collect::<Result<Vec<_>>>()?;
+        let manifest = manifest(&config, &controls, &clock).await?;
+        let ground = Ground::lay(&config.recording, manifest, &controls, clock).await?;
+        let proxy = CaptureConfig {
+            upstreams: config.upstreams,
+            routing: config.routing,
+            ..CaptureConfig::new(config.listen, String::new(), config.recording.run_id.clone())
+        };
         let rows = ground.writer.sender();
         match Capture::start(proxy, rows, clock, Shutdown::new(DRAIN)).await {
             Ok(capture) => Ok(Self { ground, capture }),
@@ -73,8 +73,8 @@ impl CaptureRecording {
         self.capture.stats()
     }
 
-    /// How polling goes; none when nothing is polled.
-    pub fn poll_stats(&self) -> Option<PollStats> {
+    /// How polling goes, engine by engine; of one that is not polled nothing.
+    pub fn poll_stats(&self) -> Vec<PollStats> {
         self.ground.poll_stats()
     }
 
@@ -93,6 +93,31 @@ impl CaptureRecording {
     }
 }
 
+/// Agents bring their own keys and ask for what they need: an engine that tells this program nothing of
+/// itself serves them all the same.
+async fn manifest(
+    config: &CaptureRecordingConfig,
+    controls: &[Control],
+    clock: &Clock,
+) -> Result<Manifest> {
+    let (mut engines, mut notes) = (Vec::new(), Vec::new());
+    for control in controls {
+        let (engine, untold) = control.info_as_told().await?;
+        let name = match controls.len() {
+            1 => "the engine's model and context".to_owned(),
+            _ => format!("model and context of {}", control.url()),
+        };
+        notes.extend(untold.map(|why| format!("{name} are not known: {why}")));
+        engines.push(engine);
+    }
+    let mut manifest = config.recording.manifest_of_several(RunKind::Capture, clock, engines);
+    if controls.len() > 1 {
+        manifest.settings.insert("routing".to_owned(), serde_json::json!(config.routing));
+    }
+    manifest.notes.extend(notes);
+    Ok(manifest)
+}
+
 fn note_capture(manifest: &mut Manifest, stats: &CaptureStats) {
     let counts = [
         ("requests", stats.requests),
@@ -109,6 +134,19 @@ fn note_capture(manifest: &mut Manifest, stats: &CaptureStats) {
         ("bytes_down", stats.bytes_down),
     ];
     manifest.counts.extend(counts.map(|(name, count)| (name.to_owned(), count)));
+    if stats.engines.len() > 1 {
+        for engine in &stats.engines {
+            manifest.counts.insert(format!("requests to {}", engine.engine), engine.requests);
+        }
+        manifest.counts.insert("requests_moved".to_owned(), stats.requests_moved);
+    }
+    if stats.requests_moved > 0 {
+        manifest.notes.push(format!(
+            "{} request(s) went to another engine than their session's, to which nothing could be sent; \
+             their sessions stayed there",
+            stats.requests_moved
+        ));
+    }
     if stats.prompts_incomplete > 0 {
         manifest.notes.push(format!(
             "{} turn(s) go on from what the server keeps and was not seen here: their prompts are \

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::error::Result;
-use crate::replay::engine_figures::{EngineFigures, Span, engine_figures};
+use crate::replay::engine_figures::{EngineFigures, Span, engine_figures, figures_by_engine};
 use crate::replay::statistics::Statistic;
 use crate::trace::record::{EngineSampleRow, Outcome, ToolCallRow, TurnKind, TurnRow};
 use crate::trace::{Run, TurnTotals, turn_totals};
@@ -34,6 +34,8 @@ pub struct CaptureSummary {
     pub tools: BTreeMap<String, ToolFigures>,
     /// The engine's own counters from the first turn to the last; null where it was not polled.
     pub engine: Option<EngineFigures>,
+    /// The same engine by engine, by its name, where several were polled.
+    pub engines: BTreeMap<String, EngineFigures>,
 }
 
 /// The calls of one tool.
@@ -127,7 +129,10 @@ fn figures(
         let tool = ToolFigures { calls: calls.len() as u64, errors, wire_ms };
         summary.tools.insert(name.to_owned(), tool);
     }
-    summary.engine = span_of(turns).and_then(|span| engine_figures(samples, span));
+    if let Some(span) = span_of(turns) {
+        summary.engine = engine_figures(samples, span);
+        summary.engines = figures_by_engine(samples, span);
+    }
     summary
 }
 

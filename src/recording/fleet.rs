@@ -163,7 +163,8 @@ impl Fleet {
         let power =
             PowerConfig { keep_readings: searching.is_some(), ..config.recording.power.clone() };
         let recording = RecordingConfig { power, ..config.recording };
-        let ground = Ground::lay(&recording, manifest, &control, clock).await?;
+        let ground =
+            Ground::lay(&recording, manifest, std::slice::from_ref(&control), clock).await?;
         let watch = ground.power.watch();
         let contradiction = searching
             .as_ref()

@@ -42,8 +42,8 @@ pub enum MetricsPage {
     /// `/metrics` of the engine's own address; when it is not there, nothing is polled and the run
     /// says so.
     Beside,
-    /// At this address; when it is not there, the run does not start.
-    At(String),
+    /// At these addresses, one for each engine; when one is not there, the run does not start.
+    At(Vec<String>),
     /// Nothing is polled.
     Off,
 }
@@ -71,6 +71,15 @@ pub struct RecordingConfig {
 
 impl RecordingConfig {
     fn manifest(&self, kind: RunKind, clock: &Clock, engine: EngineInfo) -> Manifest {
+        self.manifest_of_several(kind, clock, vec![engine])
+    }
+
+    fn manifest_of_several(
+        &self,
+        kind: RunKind,
+        clock: &Clock,
+        engines: Vec<EngineInfo>,
+    ) -> Manifest {
         let mut settings = self.settings.clone();
         if self.metrics != MetricsPage::Off {
             // Turns are joined to engine rows by it.
@@ -80,19 +89,21 @@ impl RecordingConfig {
         Manifest {
             argv: self.argv.clone(),
             host: self.host.clone(),
-            engine: Some(engine),
+            engine: Some(EngineInfo::of_several(&engines)),
+            engines: if engines.len() > 1 { engines } else { Vec::new() },
             settings,
             ..Manifest::new(kind, self.run_id.clone(), clock)
         }
     }
 }
 
-/// The writer, the power sampler and the poller of one recording.
+/// The writer, the power sampler and the pollers of one recording.
 #[derive(Debug)]
 struct Ground {
     writer: RunWriter,
     power: PowerSampler,
-    poller: Option<Poller>,
+    /// One for each engine whose page is there.
+    pollers: Vec<Poller>,
     poll_interval: Duration,
     clock: Clock,
 }
@@ -102,12 +113,14 @@ impl Ground {
     async fn lay(
         config: &RecordingConfig,
         manifest: Manifest,
-        control: &Control,
+        engines: &[Control],
         clock: Clock,
     ) -> Result<Self> {
+        let urls: Vec<&str> = engines.iter().map(Control::url).collect();
+        let pages = metrics_pages(&config.metrics, engines)?;
         let dir = config.out.clone();
         let writer = in_background(move || RunWriter::create(&dir, manifest)).await?;
-        let (power, rows) = (of_this_machine(&config.power, control.url()), writer.sender());
+        let (power, rows) = (of_this_machine(&config.power, &urls), writer.sender());
         let sampling = in_background(move || PowerSampler::start(power, rows, clock)).await;
         let power = match sampling {
             Ok(power) => power,
@@ -116,31 +129,37 @@ impl Ground {
                 return Err(error);
             }
         };
-        let polling = start_poller(config, control, writer.sender(), clock).await;
-        let (poller, note) = match polling {
-            Ok(Polling::Runs(started)) => (Some(started), None),
-            Ok(Polling::Not(note)) => (None, Some(note)),
-            Err(error) => {
-                drop(power);
-                writer.discard();
-                return Err(error);
+        let (mut pollers, mut notes) = (Vec::new(), Vec::new());
+        if config.metrics == MetricsPage::Off {
+            notes.push("engine metrics were not polled: switched off".to_owned());
+        }
+        for (page, engine) in pages.into_iter().zip(&urls) {
+            match start_poller(config, page, engine, writer.sender(), clock).await {
+                Ok(Polling::Runs(started)) => pollers.push(started),
+                Ok(Polling::Not(note)) => notes.push(note),
+                Err(error) => {
+                    drop((pollers, power));
+                    writer.discard();
+                    return Err(error);
+                }
             }
-        };
+        }
         writer.update_manifest(|manifest| {
             keep_power(manifest, power.settings());
-            manifest.notes.extend(note);
+            manifest.notes.extend(notes);
         })?;
-        Ok(Self { writer, power, poller, poll_interval: config.poll_interval, clock })
+        Ok(Self { writer, power, pollers, poll_interval: config.poll_interval, clock })
     }
 
     /// Undoes `lay`: the run did not start.
     fn clear(self) {
-        drop((self.poller, self.power));
+        drop((self.pollers, self.power));
         self.writer.discard();
     }
 
-    fn poll_stats(&self) -> Option<PollStats> {
-        self.poller.as_ref().map(Poller::stats)
+    /// How polling goes, engine by engine; of one that is not polled nothing.
+    fn poll_stats(&self) -> Vec<PollStats> {
+        self.pollers.iter().map(Poller::stats).collect()
     }
 
     /// Stops polling once the engine has had a tick's time to count the last completions, and closes
@@ -149,18 +168,16 @@ impl Ground {
         self,
         complete: impl FnOnce(&mut Manifest) + Send + 'static,
     ) -> Result<Manifest> {
-        let Self { writer, power, poller, poll_interval, clock } = self;
-        if poller.is_some() {
+        let Self { writer, power, pollers, poll_interval, clock } = self;
+        if !pollers.is_empty() {
             tokio::time::sleep(poll_interval).await;
         }
         in_background(move || {
-            let polled = poller.map(Poller::stop);
+            let polled: Vec<PollStats> = pollers.into_iter().map(Poller::stop).collect();
             let sampled = power.settings().source.is_some().then(|| power.stop());
             writer.update_manifest(|manifest| {
                 manifest.ended = Some(unix_seconds(clock.now_ns()));
-                if let Some(polled) = &polled {
-                    note_polling(manifest, polled);
-                }
+                note_polling(manifest, &polled);
                 if let Some(sampled) = &sampled {
                     note_power(manifest, sampled);
                 }
@@ -174,10 +191,11 @@ impl Ground {
 
 /// Without a word about power, this machine's GPUs are taken for the engine's only where the engine's
 /// address says that it is on this machine.
-fn of_this_machine(power: &PowerConfig, engine_url: &str) -> PowerConfig {
+fn of_this_machine(power: &PowerConfig, engine_urls: &[&str]) -> PowerConfig {
     let told = power.gpus.list.is_some() || power.gpus.engine_pid.is_some();
     let mut power = power.clone();
-    if power.choice == PowerChoice::Auto && !told && !on_loopback(engine_url) {
+    if power.choice == PowerChoice::Auto && !told && !engine_urls.iter().all(|url| on_loopback(url))
+    {
         power.choice = PowerChoice::Unknown {
             reason: "the engine's address is not this machine's own: name its power with \
                      --power dcgm:URL, or --power nvml where it does run here"
@@ -201,20 +219,30 @@ enum Polling {
     Not(String),
 }
 
+/// The page of each engine; none where nothing is polled.
+fn metrics_pages(metrics: &MetricsPage, engines: &[Control]) -> Result<Vec<String>> {
+    match metrics {
+        MetricsPage::Off => Ok(Vec::new()),
+        MetricsPage::Beside => Ok(engines.iter().map(Control::metrics_url).collect()),
+        MetricsPage::At(pages) if pages.len() == engines.len() => Ok(pages.clone()),
+        MetricsPage::At(pages) => Err(Error::config(format!(
+            "{} metrics page(s) for {} engine(s); name one for each, in the same order",
+            pages.len(),
+            engines.len()
+        ))),
+    }
+}
+
 async fn start_poller(
     config: &RecordingConfig,
-    control: &Control,
+    page: String,
+    engine: &str,
     rows: RowSender,
     clock: Clock,
 ) -> Result<Polling> {
-    let url = match &config.metrics {
-        MetricsPage::Off => {
-            return Ok(Polling::Not("engine metrics were not polled: switched off".to_owned()));
-        }
-        MetricsPage::Beside => control.metrics_url(),
-        MetricsPage::At(url) => url.clone(),
-    };
-    let mut poll = PollConfig::new(url)?;
+    let mut poll = PollConfig::new(page)?;
+    // Turns and their engine's rows bear one name.
+    engine.clone_into(&mut poll.engine);
     poll.interval = config.poll_interval;
     let started = in_background(move || Poller::start(poll, rows, clock)).await;
     match started {
@@ -226,21 +254,36 @@ async fn start_poller(
     }
 }
 
-fn note_polling(manifest: &mut Manifest, polled: &PollStats) {
-    let counts = [
-        ("polls", polled.ticks),
-        ("polls_missed", polled.missed),
-        ("polls_failed", polled.failed),
-        ("engine_restarts", polled.resets),
-    ];
-    manifest.counts.extend(counts.map(|(name, count)| (name.to_owned(), count)));
-    if polled.resets > 0 {
-        manifest.notes.push(format!(
-            "the engine's counters went back {} time(s): it restarted during the run",
-            polled.resets
-        ));
+/// Counts of all engines together; what is to be said of one names it.
+fn note_polling(manifest: &mut Manifest, engines: &[PollStats]) {
+    let is_several = !manifest.engines.is_empty();
+    for polled in engines {
+        let counts = [
+            ("polls", polled.ticks),
+            ("polls_missed", polled.missed),
+            ("polls_failed", polled.failed),
+            ("engine_restarts", polled.resets),
+        ];
+        for (name, count) in counts {
+            *manifest.counts.entry(name.to_owned()).or_default() += count;
+        }
+        let the_engine =
+            if is_several { format!("engine {}", polled.engine) } else { "the engine".to_owned() };
+        if polled.resets > 0 {
+            manifest.notes.push(format!(
+                "{the_engine}'s counters went back {} time(s): it restarted during the run",
+                polled.resets
+            ));
+        }
+        let warning = polled.cache_warning.clone();
+        manifest.notes.extend(
+            warning.map(
+                |warning| {
+                    if is_several { format!("{the_engine}: {warning}") } else { warning }
+                },
+            ),
+        );
     }
-    manifest.notes.extend(polled.cache_warning.clone());
 }
 
 /// The settings under `power`; a missing source is a note too.
@@ -293,7 +336,7 @@ mod tests {
             (&named, "http://10.0.0.7:8000", true),
             (&nvml, "http://10.0.0.7:8000", true),
         ] {
-            let choice = of_this_machine(power, url).choice;
+            let choice = of_this_machine(power, &["http://localhost:1", url]).choice;
             assert_eq!(choice == power.choice, sampled, "{url}: {choice:?}");
         }
     }

@@ -57,7 +57,8 @@ impl ReplayRecording {
             config.recording.manifest(RunKind::Replay, &clock, prepared.engine().clone());
         manifest.dataset = Some(dataset);
         keep_settings(&mut manifest, prepared.settings())?;
-        let ground = Ground::lay(&config.recording, manifest, &control, clock).await?;
+        let ground =
+            Ground::lay(&config.recording, manifest, std::slice::from_ref(&control), clock).await?;
         let shutdown = Shutdown::new(DRAIN);
         match prepared.start(ground.writer.sender(), &shutdown) {
             Ok(replay) => Ok(Self { ground, replay, shutdown }),
@@ -85,7 +86,7 @@ impl ReplayRecording {
 
     /// How polling goes; none when nothing is polled.
     pub fn poll_stats(&self) -> Option<PollStats> {
-        self.ground.poll_stats()
+        self.ground.poll_stats().pop()
     }
 
     /// Cancelling it ends the replay early: what is on its way becomes cancelled rows.

@@ -88,6 +88,7 @@ pub fn engine_figures(samples: &[EngineSampleRow], span: Span) -> Option<EngineF
         let values = spans.iter().flat_map(|span| &span.within);
         values.filter_map(|sample| field(sample)).reduce(f64::max)
     };
+    let max_at_once = |field: Field| max_at_once(&spans, field);
     Some(EngineFigures {
         requests: delta(|sample| sample.requests_total),
         prompt_tokens: delta(|sample| sample.prompt_tokens_total),
@@ -100,14 +101,48 @@ pub fn engine_figures(samples: &[EngineSampleRow], span: Span) -> Option<EngineF
         prefill_ms_mean: mean_ms(|sample| sample.prefill_sum, |sample| sample.request_count),
         decode_ms_mean: mean_ms(|sample| sample.decode_sum, |sample| sample.request_count),
         e2e_ms_mean: mean_ms(|sample| sample.e2e_sum, |sample| sample.request_count),
-        running_max: max(|sample| sample.running),
-        waiting_max: max(|sample| sample.waiting),
+        running_max: max_at_once(|sample| sample.running),
+        waiting_max: max_at_once(|sample| sample.waiting),
         kv_cache_usage_pct_max: max(|sample| sample.kv_cache_usage_pct),
         polls: spans.iter().map(|span| span.within.len() as u64).sum(),
         polls_failed: spans.iter().map(|span| span.failed).sum(),
         counter_reset,
         covers_end: spans.iter().all(|span| span.covers_end),
     })
+}
+
+/// The highest sum over the engines, each as last polled; polls of several engines are not simultaneous.
+fn max_at_once(spans: &[EngineSpan], field: Field) -> Option<f64> {
+    let mut polls: Vec<(f64, usize, f64)> = Vec::new();
+    for (engine, span) in spans.iter().enumerate() {
+        let values = span.within.iter();
+        polls.extend(values.filter_map(|sample| Some((sample.ts, engine, field(sample)?))));
+    }
+    polls.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let mut latest: Vec<Option<f64>> = vec![None; spans.len()];
+    let sums = polls.into_iter().filter_map(|(_, engine, value)| {
+        latest[engine] = Some(value);
+        latest.iter().copied().sum::<Option<f64>>()
+    });
+    sums.reduce(f64::max)
+}
+
+/// The figures of each engine by its name, where there are several.
+pub fn figures_by_engine(
+    samples: &[EngineSampleRow],
+    span: Span,
+) -> BTreeMap<String, EngineFigures> {
+    let mut by_engine: BTreeMap<&str, Vec<EngineSampleRow>> = BTreeMap::new();
+    for sample in samples {
+        by_engine.entry(sample.engine.as_str()).or_default().push(sample.clone());
+    }
+    if by_engine.len() < 2 {
+        return BTreeMap::new();
+    }
+    let figures = by_engine
+        .into_iter()
+        .filter_map(|(engine, samples)| Some((engine.to_owned(), engine_figures(&samples, span)?)));
+    figures.collect()
 }
 
 /// The polls of one engine that matter to a run: the one its counters start from, and all later ones.
@@ -223,6 +258,16 @@ mod tests {
         ];
         let figures = engine_figures(&samples, SPAN).unwrap();
         assert_eq!((figures.prompt_tokens, figures.requests), (Some(120.0), Some(6.0)));
+        // Running: 2 + 20 at first, then 3 + 20, then 3 + 25.
+        assert_eq!(figures.running_max, Some(28.0));
+        // A restart of one leaves the other's figures alone.
+        let restarted = [&samples[..], &[of("b", sample(22.0, 5.0, None, 1.0))]].concat();
+        let figures = engine_figures(&restarted, SPAN).unwrap();
+        assert_eq!((figures.counter_reset, figures.prompt_tokens), (true, None));
+        let each = figures_by_engine(&restarted, SPAN);
+        assert_eq!((each["a"].counter_reset, each["a"].prompt_tokens), (false, Some(50.0)));
+        assert_eq!((each["b"].counter_reset, each["b"].prompt_tokens), (true, None));
+        assert!(figures_by_engine(&samples[..1], SPAN).is_empty());
         assert_eq!(engine_figures(&[], SPAN), None);
     }
 }

@@ -139,6 +139,7 @@ impl<'a> SessionRows<'a> {
             request_id: self.request_id(*thread, *turn),
             api: parsed.api.as_str().to_owned(),
             agent: Some(AGENT.to_owned()),
+            engine: None,
             kind: match role {
                 ThreadRole::Subagent { .. } => TurnKind::Subagent,
                 ThreadRole::Main | ThreadRole::Continued => TurnKind::Main,

@@ -4,11 +4,15 @@
 //! before, and their mean token counts. A turn belongs to a tick by time and by those counts. Pure:
 //! values in, links out.
 
+use std::sync::Arc;
+
 use super::record::{EngineJoin, Outcome};
 
 /// What is known of a turn.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct TurnEnd {
+    /// The engine that it went to; none where the recording does not tell.
+    pub engine: Option<Arc<str>>,
     /// End of its response.
     pub end_time: Option<f64>,
     /// How it ended: the engine counts only what it answered.
@@ -20,8 +24,10 @@ pub struct TurnEnd {
 }
 
 /// What is known of a row of `engine_metrics`.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Tick {
+    /// The engine.
+    pub engine: Arc<str>,
     /// Start of the scrape that saw the completions.
     pub ts: f64,
     /// End of that scrape.
@@ -45,7 +51,8 @@ pub struct Link {
     pub join: EngineJoin,
 }
 
-/// Links every turn, in the order given, to one of `ticks` (in table order, times rising).
+/// Links every turn, in the order given, to one of `ticks` (in table order, of each engine times rising).
+/// A turn of one engine is never linked to a tick of another.
 ///
 /// A turn may belong to the ticks whose scrape began at most `interval_s` before its end (the engine
 /// counts a request before its last byte has come through the proxy) and at most two intervals after
@@ -99,6 +106,9 @@ impl<'a> Linking<'a> {
             .iter()
             .take_while(|(end, _)| *end <= to)
             .filter(|(_, turn)| self.links[*turn].row.is_none())
+            .filter(|(_, turn)| {
+                self.turns[*turn].engine.as_ref().is_none_or(|engine| *engine == tick.engine)
+            })
             .copied()
             .collect()
     }
@@ -113,7 +123,7 @@ impl<'a> Linking<'a> {
         let mut pairs = Vec::new();
         for (row, tick) in self.ticks.iter().enumerate().filter(|(_, tick)| tick.n == 1) {
             for (end, turn) in self.candidates(tick) {
-                if counts_match(tick, &self.turns[turn..=turn]) {
+                if counts_match(tick, &[&self.turns[turn]]) {
                     pairs.push((distance(tick, end), turn, row));
                 }
             }
@@ -129,11 +139,12 @@ impl<'a> Linking<'a> {
     /// Ticks of several completions: `n` turns in a row whose counts sum up to the tick's.
     fn link_sums(&mut self) {
         for row in self.shared_ticks() {
-            let tick = self.ticks[row];
-            let candidates = self.candidates(&tick);
+            let tick = &self.ticks[row];
+            let candidates = self.candidates(tick);
             let found = candidates.windows(tick.n as usize).find(|group| {
-                let turns: Vec<TurnEnd> = group.iter().map(|(_, turn)| self.turns[*turn]).collect();
-                counts_match(&tick, &turns)
+                let turns: Vec<&TurnEnd> =
+                    group.iter().map(|(_, turn)| &self.turns[*turn]).collect();
+                counts_match(tick, &turns)
             });
             for (_, turn) in found.unwrap_or_default().to_vec() {
                 self.link(turn, row, EngineJoin::Shared);
@@ -144,11 +155,10 @@ impl<'a> Linking<'a> {
     /// What is left, by time alone.
     fn link_by_time(&mut self) {
         for row in self.shared_ticks() {
-            let tick = self.ticks[row];
-            let mut candidates = self.candidates(&tick);
-            candidates.sort_by(|left, right| {
-                distance(&tick, left.0).total_cmp(&distance(&tick, right.0))
-            });
+            let tick = &self.ticks[row];
+            let mut candidates = self.candidates(tick);
+            candidates
+                .sort_by(|left, right| distance(tick, left.0).total_cmp(&distance(tick, right.0)));
             candidates.truncate(self.room[row] as usize);
             for (_, turn) in candidates {
                 self.link(turn, row, EngineJoin::Shared);
@@ -167,8 +177,10 @@ fn distance(tick: &Tick, end: f64) -> f64 {
 }
 
 /// Whether the turns are as many as the tick's completions and have its token counts.
-fn counts_match(tick: &Tick, turns: &[TurnEnd]) -> bool {
-    let total = |count: fn(&TurnEnd) -> Option<u64>| turns.iter().map(count).sum::<Option<u64>>();
+fn counts_match(tick: &Tick, turns: &[&TurnEnd]) -> bool {
+    let total = |count: fn(&TurnEnd) -> Option<u64>| {
+        turns.iter().map(|turn| count(turn)).sum::<Option<u64>>()
+    };
     let matches = |mean: Option<f64>, total: Option<u64>| match (mean, total) {
         (Some(mean), Some(total)) => (mean * tick.n as f64 - total as f64).abs() < 0.5,
         _ => false,
@@ -184,12 +196,18 @@ mod tests {
     use EngineJoin::{Exact, None as NoJoin, Shared};
 
     fn turn(end_time: f64, isl: u64, osl: u64) -> TurnEnd {
-        TurnEnd { end_time: Some(end_time), outcome: Outcome::Ok, isl: Some(isl), osl: Some(osl) }
+        let (isl, osl) = (Some(isl), Some(osl));
+        TurnEnd { engine: None, end_time: Some(end_time), outcome: Outcome::Ok, isl, osl }
+    }
+
+    fn of(engine: &str, turn: TurnEnd) -> TurnEnd {
+        TurnEnd { engine: Some(engine.into()), ..turn }
     }
 
     fn tick(ts: f64, n: u64, isl: f64, osl: f64) -> Tick {
         let (isl, osl) = (Some(isl), Some(osl));
-        Tick { ts, window_end: ts + 0.005, n, isl, osl, scrapes_missed: 0 }
+        let window_end = ts + 0.005;
+        Tick { engine: "a".into(), ts, window_end, n, isl, osl, scrapes_missed: 0 }
     }
 
     fn check(name: &str, turns: &[TurnEnd], ticks: &[Tick], want: &[(Option<u64>, EngineJoin)]) {
@@ -209,13 +227,13 @@ mod tests {
         check("another output", &[turn(9.95, 100, 8)], &one, &[(None, NoJoin)]);
         let unknown = TurnEnd { isl: None, ..turn(9.95, 100, 7) };
         check("counts unknown", &[unknown], &one, &[(None, NoJoin)]);
-        let blind = [Tick { osl: None, ..one[0] }];
+        let blind = [Tick { osl: None, ..one[0].clone() }];
         check("tick without counts", &[turn(9.95, 100, 7)], &blind, &[(None, NoJoin)]);
         let refused = TurnEnd { outcome: Outcome::HttpError, ..turn(9.95, 100, 7) };
         check("never reached the engine", &[refused], &one, &[(None, NoJoin)]);
         let endless = TurnEnd { end_time: None, ..turn(9.95, 100, 7) };
         check("no end", &[endless], &one, &[(None, NoJoin)]);
-        let after_gap = [Tick { scrapes_missed: 10, ..one[0] }];
+        let after_gap = [Tick { scrapes_missed: 10, ..one[0].clone() }];
         check("scrapes failed between", &[turn(9.0, 100, 7)], &after_gap, &[(Some(0), Exact)]);
         check("no ticks", &[turn(9.95, 100, 7)], &[], &[(None, NoJoin)]);
     }
@@ -244,6 +262,19 @@ mod tests {
         check("the other one was not captured", &alone, &two, &[(Some(0), Shared)]);
         let far = [turn(9.0, 100, 5)];
         check("not by time", &far, &two, &[(None, NoJoin)]);
+    }
+
+    #[test]
+    fn engines_are_never_mixed() {
+        let other = |tick: Tick| Tick { engine: "b".into(), ..tick };
+        let ticks = [tick(10.0, 1, 100.0, 7.0), other(tick(10.0, 1, 100.0, 7.0))];
+        let turns = [of("b", turn(9.99, 100, 7)), of("a", turn(9.98, 100, 7))];
+        check("equal counts", &turns, &ticks, &[(Some(1), Exact), (Some(0), Exact)]);
+        let turns = [of("b", turn(9.99, 100, 7)), of("b", turn(9.98, 100, 7))];
+        check("one engine's alone", &turns, &ticks, &[(Some(1), Exact), (None, NoJoin)]);
+        let ticks = [tick(10.0, 2, 150.0, 10.0), other(tick(10.0, 2, 150.0, 10.0))];
+        let turns = [of("a", turn(9.96, 100, 5)), of("b", turn(9.97, 200, 15))];
+        check("sums of both", &turns, &ticks, &[(Some(0), Shared), (Some(1), Shared)]);
     }
 
     #[test]

@@ -53,6 +53,30 @@ pub struct EngineInfo {
     pub simulated: bool,
 }
 
+impl EngineInfo {
+    /// Several engines as one: values that differ stand side by side, the shortest longest context counts,
+    /// and one that is simulated makes the whole simulated.
+    pub fn of_several(engines: &[Self]) -> Self {
+        let all = |value: fn(&Self) -> Option<&str>| {
+            let mut values: Vec<&str> = Vec::new();
+            for value in engines.iter().filter_map(value) {
+                if !values.contains(&value) {
+                    values.push(value);
+                }
+            }
+            (!values.is_empty()).then(|| values.join(" + "))
+        };
+        Self {
+            url: all(|engine| Some(&engine.url)).unwrap_or_default(),
+            name: all(|engine| engine.name.as_deref()),
+            version: all(|engine| engine.version.as_deref()),
+            model: all(|engine| engine.model.as_deref()),
+            max_model_len: engines.iter().filter_map(|engine| engine.max_model_len).min(),
+            simulated: engines.iter().any(|engine| engine.simulated),
+        }
+    }
+}
+
 /// The machine that ran agentbench.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -82,9 +106,12 @@ pub struct Manifest {
     /// The machine.
     #[serde(default)]
     pub host: HostInfo,
-    /// The engine, where there is one.
+    /// The engine, where there is one; of several what they have in common, see [`EngineInfo::of_several`].
     #[serde(default)]
     pub engine: Option<EngineInfo>,
+    /// Each of the engines, where there are several.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub engines: Vec<EngineInfo>,
     /// What was replayed or collected: path or name, and its own manifest's run id.
     #[serde(default)]
     pub dataset: Option<String>,
@@ -129,6 +156,7 @@ impl Manifest {
             argv: Vec::new(),
             host: HostInfo::default(),
             engine: None,
+            engines: Vec::new(),
             dataset: None,
             clock_anchor_ns: clock.anchor_ns(),
             ended: None,
@@ -192,4 +220,38 @@ impl Manifest {
 /// Where a run directory's manifest lies.
 pub(super) fn manifest_path(dir: &Path) -> PathBuf {
     dir.join("manifest.json")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn several_engines_as_one() {
+        let engine = |url: &str, name: &str, max: Option<u64>, simulated| EngineInfo {
+            url: url.to_owned(),
+            name: Some(name.to_owned()),
+            version: None,
+            model: Some("tiny".to_owned()),
+            max_model_len: max,
+            simulated,
+        };
+        let (a, b) = (
+            engine("http://a", "vllm", Some(40), false),
+            engine("http://b", "sim", Some(30), true),
+        );
+        assert_eq!(EngineInfo::of_several(std::slice::from_ref(&a)), a);
+        let both = EngineInfo::of_several(&[a, b]);
+        assert_eq!(
+            both,
+            EngineInfo {
+                url: "http://a + http://b".to_owned(),
+                name: Some("vllm + sim".to_owned()),
+                version: None,
+                model: Some("tiny".to_owned()),
+                max_model_len: Some(30),
+                simulated: true,
+            }
+        );
+    }
 }

@@ -178,6 +178,8 @@ pub struct TurnRow {
     pub api: String,
     /// The coding agent, as far as the wire tells (`claude-code`, …).
     pub agent: Option<String>,
+    /// The engine that it went to, by the name that its rows of `engine_metrics` bear.
+    pub engine: Option<String>,
     /// What the turn is for.
     pub kind: TurnKind,
     /// The model asked for.
@@ -324,7 +326,7 @@ pub struct EngineMetricsRow {
     pub ts: f64,
     /// End of that scrape.
     pub window_end: f64,
-    /// The engine's address.
+    /// The engine's address: the name that its turns bear.
     pub engine: String,
     /// Requests that completed.
     pub n: u64,
@@ -352,6 +354,10 @@ pub struct EngineMetricsRow {
     pub prefix_cache_hits: Option<u64>,
     /// The same from an external cache.
     pub external_prefix_cache_hits: Option<u64>,
+    /// Prompt tokens by where they came from since the last completion, as a JSON object in the engine's own
+    /// words (vLLM: computed, local and external cache; SGLang: of the cached ones device, host, storage); null
+    /// where it does not tell them apart.
+    pub prompt_tokens_by_source: Option<String>,
     /// A counter went back: the engine restarted and deltas start from 0.
     pub counter_reset: bool,
     /// Scrapes that failed since the last completion.
@@ -368,7 +374,7 @@ pub struct EngineSampleRow {
     pub due: f64,
     /// How long it took.
     pub scrape_ms: Option<f64>,
-    /// The engine's address.
+    /// The engine's address: the name that its turns bear.
     pub engine: String,
     /// Why there are no values.
     pub error: Option<String>,

@@ -74,6 +74,7 @@ const TURNS: Columns = &[
     ("request_id", Text),
     ("api", Label),
     ("agent", Label),
+    ("engine", Label),
     ("kind", Label),
     ("model", Label),
     ("stream", Bool),
@@ -154,6 +155,7 @@ const ENGINE_METRICS: Columns = &[
     ("kv_cache_usage_pct_peak", F64),
     ("prefix_cache_hits", U64),
     ("external_prefix_cache_hits", U64),
+    ("prompt_tokens_by_source", Label),
     ("counter_reset", Bool),
     ("scrapes_missed", U64),
 ];

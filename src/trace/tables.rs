@@ -152,9 +152,10 @@ impl Tables {
             return Ok(Arc::clone(links));
         }
         let turns = self
-            .rows_as::<TurnRow>(Some(&["response_end_time", "outcome", "isl", "osl"]))?
+            .rows_as::<TurnRow>(Some(&["engine", "response_end_time", "outcome", "isl", "osl"]))?
             .map(|turn| {
                 turn.map(|turn| TurnEnd {
+                    engine: turn.engine.map(Into::into),
                     end_time: turn.response_end_time,
                     outcome: turn.outcome,
                     isl: turn.isl,
@@ -162,11 +163,12 @@ impl Tables {
                 })
             })
             .collect::<Result<Vec<_>>>()?;
-        let columns = ["ts", "window_end", "n", "isl", "osl", "scrapes_missed"];
+        let columns = ["engine", "ts", "window_end", "n", "isl", "osl", "scrapes_missed"];
         let ticks = self
             .rows_as::<EngineMetricsRow>(Some(&columns))?
             .map(|row| {
                 row.map(|row| Tick {
+                    engine: row.engine.into(),
                     ts: row.ts,
                     window_end: row.window_end,
                     n: row.n,

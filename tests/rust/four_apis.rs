@@ -30,7 +30,7 @@ impl Chain {
         std::fs::write(&path, script.map(Value::to_string).unwrap_or_default()).unwrap();
         let engine = embedded(script.map(|_| path)).await;
         let url = engine.url();
-        let setup = Setup::start_with(|config| config.upstream = url).await;
+        let setup = Setup::start_with(|config| config.upstreams = vec![url]).await;
         Self { engine, setup, client: reqwest::Client::builder().no_proxy().build().unwrap() }
     }
 

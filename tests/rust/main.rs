@@ -10,6 +10,7 @@ mod export;
 mod four_apis;
 mod power;
 mod replay;
+mod several_engines;
 mod simulator;
 mod synthesize;
 mod trace;

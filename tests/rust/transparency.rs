@@ -317,7 +317,7 @@ async fn an_upgrade_is_passed_on_as_a_plain_request() {
 
 #[tokio::test]
 async fn a_base_path_is_put_before_every_path() {
-    let setup = Setup::start_with(|config| config.upstream.push_str("/base/")).await;
+    let setup = Setup::start_with(|config| config.upstreams[0].push_str("/base/")).await;
     let mut client = setup.client().await;
     client.post("/s/mine/v1/x?y=1", "", b"").await;
     let mut engine = setup.engine().await;
@@ -489,7 +489,8 @@ async fn what_cannot_start_says_why() {
 #[tokio::test]
 async fn an_engine_that_is_not_there_is_named() {
     let setup =
-        Setup::start_with(|config| config.upstream = "http://127.0.0.1:1/b".to_owned()).await;
+        Setup::start_with(|config| config.upstreams = vec!["http://127.0.0.1:1/b".to_owned()])
+            .await;
     for (path, kind) in [("/v1/messages", "api_error"), ("/v1/chat/completions", "api_error")] {
         let mut client: Peer = setup.client().await;
         client.post(path, "", b"{\"messages\":[]}").await;
@@ -510,7 +511,7 @@ async fn an_engine_that_is_not_there_is_named() {
 /// An https engine that does not get as far as TLS: what the agent gets and what the row says.
 async fn check_no_tls(speaks: bool, status: &str, words: &str) {
     let setup = Setup::start_with(|config| {
-        config.upstream = config.upstream.replace("http://", "https://");
+        config.upstreams[0] = config.upstreams[0].replace("http://", "https://");
         if !speaks {
             config.connect_timeout = Duration::from_millis(50);
         }

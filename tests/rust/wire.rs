@@ -218,9 +218,14 @@ impl Setup {
 
     /// The next connection that the proxy opens to the engine.
     pub(crate) async fn engine(&self) -> Peer {
-        let (stream, _) = must(self.listener.accept()).await.unwrap();
-        stream.set_nodelay(true).unwrap();
-        Peer { stream, unread: Vec::new() }
+        accept(&self.listener).await
+    }
+
+    /// Nobody listens any more where the engine was.
+    pub(crate) fn without_engine(self) -> Self {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        Self { listener: TcpListener::from_std(listener).unwrap(), ..self }
     }
 
     /// A sender of rows into this setup's run.
@@ -247,6 +252,13 @@ impl Setup {
         let calls = rows(&run);
         Recorded { run, turns, calls, stats, dir: self.dir }
     }
+}
+
+/// The next connection that a listener gets.
+pub(crate) async fn accept(listener: &TcpListener) -> Peer {
+    let (stream, _) = must(listener.accept()).await.unwrap();
+    stream.set_nodelay(true).unwrap();
+    Peer { stream, unread: Vec::new() }
 }
 
 fn run_dir(dir: &tempfile::TempDir) -> PathBuf {

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 NOTHING_CAPTURED = 1
 INTERRUPTED = 130
+ROUTINGS = ("session", "round-robin")
 
 
 @dataclass(frozen=True)
@@ -39,18 +40,34 @@ class Ending:
 
 
 @click.command("capture", context_settings={"ignore_unknown_options": False})
-@click.option("--upstream", type=URL, required=True, help="The engine behind the proxy.")
+@click.option(
+    "--upstream", "upstreams", type=URL, multiple=True, required=True, help="The engine behind the proxy; one each."
+)
 @click.option("--out", type=click.Path(path_type=Path), help="The run directory.  [default: results/capture-TIME]")
 @click.option("--listen", default=LISTEN, show_default=True, help="Where agents reach the proxy; port 0 picks one.")
-@click.option("--metrics-url", type=URL_OR_NONE, help="The engine's metrics page.  [default: --upstream with /metrics]")
+@click.option(
+    "--routing",
+    type=click.Choice(ROUTINGS),
+    default=ROUTINGS[0],
+    show_default=True,
+    help="Of several engines: a session stays with one, or each turn takes the next.",
+)
+@click.option(
+    "--metrics-url",
+    "metrics_urls",
+    type=URL_OR_NONE,
+    multiple=True,
+    help="The engine's metrics page, one for each --upstream in its order.  [default: --upstream with /metrics]",
+)
 @click.option("--poll-interval", type=DURATION, default="100ms", show_default=True, help="Between two polls of it.")
 @power_options
 @click.argument("agent", metavar="[-- COMMAND...]", nargs=-1, type=click.UNPROCESSED)
 def command(
-    upstream: str,
+    upstreams: tuple[str, ...],
     out: Path | None,
     listen: str,
-    metrics_url: str | None,
+    routing: str,
+    metrics_urls: tuple[str, ...],
     poll_interval: float,
     agent: tuple[str, ...],
     **options: Any,
@@ -61,25 +78,29 @@ def command(
     and the capture ends with it. claude, codex, opencode and mini are told the engine's model besides, unless
     your environment does so. Without a COMMAND the capture ends with Ctrl-C.
 
+    With --upstream several times, new sessions take the engines in turn and stay where they are, since prefix
+    caches are per engine. A session is known by its path (/s/NAME), its header, or what its body begins with.
+    A request of which nothing could be sent goes to the next engine, which is counted; one that an engine had
+    begun to receive fails, as it would without the proxy.
+
     Exits with 1 when no request came, with 130 when a COMMAND was interrupted; what came is written all the
     same.
     """
     _warn_when_open(listen)
     settings = power_settings(options)
-    if metrics_url is not None:
-        settings["metrics_url"] = metrics_url
-    if metrics_url == "none":
-        settings["metrics_url"] = None
+    if metrics_urls:
+        settings["metrics_url"] = _pages(metrics_urls, len(upstreams))
     proxy = capture(
-        upstream,
+        upstreams,
         out=out or default_out("capture"),
         listen=listen,
+        routing=routing,
         poll_interval_s=poll_interval,
         argv=masked_argv(),
         **settings,
     )
     proxy.start()
-    print_note(f"recording {proxy.url} -> {upstream} to {proxy.out}")
+    print_note(f"recording {proxy.url} -> {' + '.join(upstreams)} to {proxy.out}")
     told = Run.open(proxy.out).manifest["notes"]
     for note in told:
         print_warning(note)
@@ -93,6 +114,18 @@ def command(
         if note not in told:
             print_warning(note)
     return _report(proxy, run, ending)
+
+
+def _pages(urls: tuple[str, ...], engines: int) -> list[str] | None:
+    if urls == ("none",):
+        return None
+    if "none" in urls:
+        raise click.UsageError("--metrics-url none stands alone: it polls no engine at all")
+    if len(urls) != engines:
+        raise click.UsageError(
+            f"--metrics-url is given {len(urls)} times for {engines} engines; give one for each --upstream"
+        )
+    return list(urls)
 
 
 def _warn_when_open(listen: str) -> None:

@@ -51,6 +51,7 @@ def capture_sections(summary: dict[str, Any], manifest: dict[str, Any]) -> tuple
     return (
         Section("recorded", tuple(_totals(summary, manifest))),
         _fields(summary["fields"]),
+        *_engines(summary.get("engines") or {}),
         *_tools(summary["tools"]),
     )
 
@@ -92,6 +93,30 @@ def _fields(fields: dict[str, Any]) -> Section:
         else:
             rows.append((label, unit, count(statistic["n"]), *[number(statistic[column]) for column in STATISTICS]))
     return Section("of a turn", tuple(rows), ("", "unit", "n", *STATISTICS), left=2)
+
+
+ENGINE_COLUMNS = ("requests", "ISL", "cached", "OSL", "TTFT ms", "running max", "KV max %", "restarted")
+
+
+def _engines(engines: dict[str, Any]) -> tuple[Section, ...]:
+    """Return the counters of each engine, where there are several; of one that restarted only the gauges."""
+    if not engines:
+        return ()
+    rows = [
+        (
+            name,
+            count(engine["requests"]),
+            count(engine["prompt_tokens"]),
+            percent(_share(engine_hits_pct(engine))),
+            count(engine["output_tokens"]),
+            number(engine["ttft_ms_mean"]),
+            count(engine["running_max"]),
+            number(engine["kv_cache_usage_pct_max"]),
+            "yes" if engine["counter_reset"] else "no",
+        )
+        for name, engine in engines.items()
+    ]
+    return (Section("engines, by their own counters", tuple(rows), ("engine", *ENGINE_COLUMNS)),)
 
 
 def _tools(tools: dict[str, Any]) -> tuple[Section, ...]:

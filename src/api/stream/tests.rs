@@ -443,3 +443,21 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn llama_cpp_tells_cached_tokens_beside_the_usage() {
+    let cached = |api, timings: &str| {
+        let body = format!(
+            r#"{{"choices":[],"usage":{{"prompt_tokens":30,"completion_tokens":3}},"timings":{timings}}}"#
+        );
+        decode(api, &[&body]).1.usage.cached_tokens
+    };
+    for api in [Api::Chat, Api::Completions] {
+        assert_eq!(cached(api, r#"{"cache_n":24,"prompt_n":6,"prompt_ms":8.5}"#), Some(24));
+        assert_eq!(cached(api, r#"{"prompt_n":6}"#), None);
+        assert_eq!(cached(api, "null"), None);
+    }
+    // What the usage itself says counts first.
+    let both = r#"{"choices":[],"usage":{"prompt_tokens":30,"completion_tokens":3,"prompt_tokens_details":{"cached_tokens":16}},"timings":{"cache_n":24}}"#;
+    assert_eq!(decode(Api::Chat, &[both]).1.usage.cached_tokens, Some(16));
+}
