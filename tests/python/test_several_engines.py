@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
+import time
 from typing import TYPE_CHECKING
 
 import polars as pl
 import pytest
 from tests.python.traffic import agentbench as run_command
-from tests.python.traffic import chat_body, converse, encoded, free_port, send
+from tests.python.traffic import chat_body, converse, encoded, free_port, send, started, wait_up
 
 import agentbench
 
@@ -84,41 +85,53 @@ def test_sums_and_single_engines_are_told(run: agentbench.Run) -> None:
     assert manifest["engine"]["url"] == " + ".join(one["url"] for one in manifest["engines"])
     assert manifest["settings"]["routing"] == "session"
     assert manifest["counts"]["requests_moved"] == 0
-    report = agentbench.report(run)
-    assert "engines, by their own counters" in report
-    assert all(name in report for name in each)
+    section = next(part for part in agentbench.report(run).sections if part.title.startswith("engines"))
+    assert [row[0] for row in section.rows] == list(each)
+
+
+def wait_counted(proxy: agentbench.Proxy, engine: str, completions: int) -> None:
+    """Returns once the poller has seen so many completions of an engine."""
+    for _ in range(400):
+        polled = next(one["polled"] for one in proxy.stats()["engines"] if one["engine"] == engine)
+        if polled is not None and polled["completions"] >= completions:
+            return
+        time.sleep(0.05)
+    pytest.fail(f"{engine} was never seen to complete {completions}: {proxy.stats()}")
 
 
 def test_a_restart_of_one_engine_is_that_ones_alone(engine: agentbench.SimulatedEngine, tmp_path: Path) -> None:
-    port = free_port()
-    first = agentbench.SimulatedEngine(speed="instant", port=port)
-    first.start()
-    with agentbench.Proxy([first.url, engine.url], out=tmp_path / "run") as proxy:
+    url = f"http://127.0.0.1:{free_port()}"
+    start = ["engine", "--port", url.rpartition(":")[2], "--speed", "instant"]
+    with started(*start) as first:
+        wait_up(url, first)
+        proxy = agentbench.Proxy([url, engine.url], out=tmp_path / "run").start()
         converse(proxy.url, 2, session="a")
         converse(proxy.url, 2, session="b")
-        first.stop()
-        # Nothing can be sent there: the session goes on with the other one, and that is counted.
-        converse(proxy.url, 1, session="a")
-        with agentbench.SimulatedEngine(speed="instant", port=port) as again:
-            send(f"{again.url}/v1/chat/completions", encoded(chat_body(["straight to it"])))
-            converse(proxy.url, 1, session="c")
-            run = proxy.stop()
+        wait_counted(proxy, url, 2)
+    # Nothing can be sent there: the session goes on with the other one, and that is counted.
+    converse(proxy.url, 1, session="a")
+    with started(*start) as again:
+        wait_up(url, again)
+        send(f"{url}/v1/chat/completions", encoded(chat_body(["straight to it"])))
+        converse(proxy.url, 1, session="c")
+        wait_counted(proxy, url, 4)
+        run = proxy.stop()
     turns = run.turns().to_polars()
     homes = turns.sort("request_time").group_by("session_id", maintain_order=True).agg("engine")
     assert dict(homes.iter_rows()) == {
-        "a": [first.url, first.url, engine.url],
+        "a": [url, url, engine.url],
         "b": [engine.url, engine.url],
-        "c": [first.url],
+        "c": [url],
     }
     assert run.manifest["counts"]["requests_moved"] == 1
     assert any("to which nothing could be sent" in note for note in run.manifest["notes"])
     assert run.manifest["counts"]["engine_restarts"] == 1
-    assert any(note.startswith(f"engine {first.url}'s counters went back") for note in run.manifest["notes"])
+    assert any(note.startswith(f"engine {url}'s counters went back") for note in run.manifest["notes"])
     rows = run.engine().to_polars()
-    assert set(rows.filter(counter_reset=True)["engine"]) == {first.url}
+    assert set(rows.filter(counter_reset=True)["engine"]) == {url}
     each = run.summarize()["engines"]
-    assert each[first.url]["counter_reset"]
-    assert each[first.url]["requests"] is None
+    assert each[url]["counter_reset"]
+    assert each[url]["requests"] is None
     assert not each[engine.url]["counter_reset"]
     assert each[engine.url]["requests"] == len(turns.filter(engine=engine.url))
     assert run.summarize()["engine"]["requests"] is None
