@@ -50,9 +50,17 @@ fn gauges() {
             (Vllm, "vllm:gpu_cache_usage_perc 0.5\nvllm:kv_cache_usage_perc 0.25", Some(0.25)),
             (Sglang, "sglang:token_usage 0.75", Some(0.75)),
             // Of two engines the fuller one; their sum would be no share of anything.
-            (Sglang, "sglang:token_usage{dp_rank=\"0\"} 0.75\nsglang:token_usage{dp_rank=\"1\"} 0.5", Some(0.75)),
+            (
+                Sglang,
+                "sglang:token_usage{dp_rank=\"0\"} 0.75\nsglang:token_usage{dp_rank=\"1\"} 0.5",
+                Some(0.75),
+            ),
             (TensorRtLlm, "trtllm_kv_cache_utilization 0.375", Some(0.375)),
-            (TensorRtLlm, "trtllm_kv_cache_host_utilization 0.5\ntrtllm_num_requests_running 1", None),
+            (
+                TensorRtLlm,
+                "trtllm_kv_cache_host_utilization 0.5\ntrtllm_num_requests_running 1",
+                None,
+            ),
             // Removed in newer builds.
             (LlamaCpp, "llamacpp:kv_cache_usage_ratio 0.125", Some(0.125)),
             (LlamaCpp, "llamacpp:requests_processing 1", None),
@@ -65,7 +73,11 @@ fn tokens() {
     check(
         Q::PromptTokens,
         &[
-            (Vllm, "vllm:prompt_tokens_total{engine=\"0\"} 10\nvllm:prompt_tokens_total{engine=\"1\"} 5", Some(15.0)),
+            (
+                Vllm,
+                "vllm:prompt_tokens_total{engine=\"0\"} 10\nvllm:prompt_tokens_total{engine=\"1\"} 5",
+                Some(15.0),
+            ),
             (Sglang, "sglang:prompt_tokens_total 20", Some(20.0)),
             (TensorRtLlm, "trtllm_prompt_tokens_total 30", Some(30.0)),
             (LlamaCpp, "llamacpp:prompt_tokens_total 40", Some(40.0)),
@@ -87,25 +99,49 @@ fn tokens() {
     check(
         Q::CachedTokens,
         &[
-            (Vllm, "vllm:prompt_tokens_by_source_total{source=\"local_cache_hit\"} 8\nvllm:prompt_tokens_cached_total 9\nvllm:prefix_cache_hits_total 99", Some(8.0)),
-            (Vllm, "vllm:prompt_tokens_cached_total 9\nvllm:external_prefix_cache_hits_total 2\nvllm:prefix_cache_hits_total 99", Some(7.0)),
+            (
+                Vllm,
+                "vllm:prompt_tokens_by_source_total{source=\"local_cache_hit\"} 8\nvllm:prompt_tokens_cached_total 9\nvllm:prefix_cache_hits_total 99",
+                Some(8.0),
+            ),
+            (
+                Vllm,
+                "vllm:prompt_tokens_cached_total 9\nvllm:external_prefix_cache_hits_total 2\nvllm:prefix_cache_hits_total 99",
+                Some(7.0),
+            ),
             (Vllm, "vllm:prefix_cache_hits_total 6", Some(6.0)),
             (Vllm, "vllm:gpu_prefix_cache_hits_total 5", Some(5.0)),
             (Vllm, "vllm:gpu_prefix_cache_hit_rate 0.5\nvllm:num_requests_running 1", None),
-            (Sglang, "sglang:cached_tokens_total{cache_source=\"device\"} 6\nsglang:cached_tokens_total{cache_source=\"host\"} 3", Some(6.0)),
+            (
+                Sglang,
+                "sglang:cached_tokens_total{cache_source=\"device\"} 6\nsglang:cached_tokens_total{cache_source=\"host\"} 3",
+                Some(6.0),
+            ),
             (Sglang, "sglang:cached_tokens_total 6", Some(6.0)),
             (Sglang, "sglang:cache_hit_rate 0.0\nsglang:num_queue_reqs 1", None),
             (TensorRtLlm, "trtllm_prompt_cached_tokens_total 4", Some(4.0)),
-            (TensorRtLlm, "trtllm_kv_cache_reused_blocks_total 4\ntrtllm_num_requests_running 1", None),
+            (
+                TensorRtLlm,
+                "trtllm_kv_cache_reused_blocks_total 4\ntrtllm_num_requests_running 1",
+                None,
+            ),
             (LlamaCpp, "llamacpp:prompt_tokens_total 40", None),
         ],
     );
     check(
         Q::ExternalCachedTokens,
         &[
-            (Vllm, "vllm:prompt_tokens_by_source_total{source=\"external_kv_transfer\"} 8\nvllm:external_prefix_cache_hits_total 9", Some(8.0)),
+            (
+                Vllm,
+                "vllm:prompt_tokens_by_source_total{source=\"external_kv_transfer\"} 8\nvllm:external_prefix_cache_hits_total 9",
+                Some(8.0),
+            ),
             (Vllm, "vllm:external_prefix_cache_hits_total 9", Some(9.0)),
-            (Sglang, "sglang:cached_tokens_total{cache_source=\"host\"} 3\nsglang:cached_tokens_total{cache_source=\"storage\"} 2", Some(5.0)),
+            (
+                Sglang,
+                "sglang:cached_tokens_total{cache_source=\"host\"} 3\nsglang:cached_tokens_total{cache_source=\"storage\"} 2",
+                Some(5.0),
+            ),
             (TensorRtLlm, "trtllm_prompt_cached_tokens_total 4", None),
             (LlamaCpp, "llamacpp:prompt_tokens_total 40", None),
         ],
@@ -137,7 +173,11 @@ fn histograms() {
     check(
         Q::TokenGapSeconds,
         &[
-            (Vllm, "vllm:request_time_per_output_token_seconds_sum 1\nvllm:inter_token_latency_seconds_sum 9", Some(1.0)),
+            (
+                Vllm,
+                "vllm:request_time_per_output_token_seconds_sum 1\nvllm:inter_token_latency_seconds_sum 9",
+                Some(1.0),
+            ),
             (Vllm, "vllm:inter_token_latency_seconds_sum 2", Some(2.0)),
             (Vllm, "vllm:time_per_output_token_seconds_sum 3", Some(3.0)),
             (Sglang, "sglang:inter_token_latency_seconds_sum 4", Some(4.0)),
@@ -185,7 +225,11 @@ fn histograms() {
 #[test]
 fn requests_that_ended() {
     for (kind, page, expected) in [
-        (Vllm, "vllm:request_success_total{finished_reason=\"stop\"} 3\nvllm:request_success_total{finished_reason=\"abort\"} 1", 4.0),
+        (
+            Vllm,
+            "vllm:request_success_total{finished_reason=\"stop\"} 3\nvllm:request_success_total{finished_reason=\"abort\"} 1",
+            4.0,
+        ),
         (Sglang, "sglang:num_requests_total 3\nsglang:num_aborted_requests_total 1", 4.0),
         (TensorRtLlm, "trtllm_request_success_total{finished_reason=\"length\"} 2", 2.0),
     ] {
@@ -195,7 +239,8 @@ fn requests_that_ended() {
     let page = "trtllm_num_requests_completed_total 5";
     let snapshot = Snapshot::read(page, TensorRtLlm).expect("a page");
     assert_eq!(snapshot.get(Q::Requests), Some(5.0));
-    let snapshot = Snapshot::read("llamacpp:n_decode_total 5\nllamacpp:requests_processing 1", LlamaCpp);
+    let snapshot =
+        Snapshot::read("llamacpp:n_decode_total 5\nllamacpp:requests_processing 1", LlamaCpp);
     let snapshot = snapshot.expect("a page");
     assert_eq!((snapshot.finished_total(), snapshot.get(Q::Requests)), (None, None));
 }
@@ -239,7 +284,14 @@ fn names_without_a_prefix() {
         request_queue_time_seconds_sum{model_name=\"undefined\"} 0.9\n";
     assert_eq!(detect(page), Ok(TensorRtLlm));
     let snapshot = Snapshot::read(page, TensorRtLlm).expect("a page");
-    let told = [Q::Requests, Q::E2eSeconds, Q::TtftSeconds, Q::TtftCount, Q::TokenGapSeconds, Q::QueueSeconds];
+    let told = [
+        Q::Requests,
+        Q::E2eSeconds,
+        Q::TtftSeconds,
+        Q::TtftCount,
+        Q::TokenGapSeconds,
+        Q::QueueSeconds,
+    ];
     let told = told.map(|quantity| snapshot.get(quantity));
     assert_eq!(told, [3.0, 6.0, 1.5, 3.0, 0.3, 0.9].map(Some));
     assert_eq!(snapshot.finished_total(), Some(3.0));

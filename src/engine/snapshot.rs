@@ -105,9 +105,7 @@ pub fn detect(page: &str) -> Result<EngineKind, PageError> {
     let mut bare = counts;
     let known =
         |name: &str| EngineKind::ALL.into_iter().find(|kind| Index::of(*kind).find(name).is_some());
-    let named = |name: &str| {
-        known(name).map(|kind| (kind, name.starts_with(kind.names().prefix)))
-    };
+    let named = |name: &str| known(name).map(|kind| (kind, name.starts_with(kind.names().prefix)));
     let samples = scrape::scan(page, named, |(kind, is_prefixed), _| {
         let counts = if is_prefixed { &mut counts } else { &mut bare };
         counts[kind as usize].0 += 1;
@@ -222,8 +220,7 @@ impl Snapshot {
             (tokens - before).max(0.0).round() as u64
         };
         let sources = self.by_source.iter();
-        (!self.by_source.is_empty())
-            .then(|| sources.map(|of| (of.0.as_str(), grown(of))).collect())
+        (!self.by_source.is_empty()).then(|| sources.map(|of| (of.0.as_str(), grown(of))).collect())
     }
 
     /// Whether a counter is lower than, or gone since, `earlier`: the engine started anew.

@@ -105,7 +105,7 @@ def command(
     for note in told:
         print_warning(note)
     try:
-        ending = _with_agent(proxy, agent, upstream) if agent else _until_interrupted(proxy)
+        ending = _with_agent(proxy, agent, upstreams[0]) if agent else _until_interrupted(proxy)
     except BaseException:
         proxy.stop()
         raise
