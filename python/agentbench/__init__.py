@@ -15,6 +15,7 @@ library reads without a copy.
 import logging as _logging
 
 from agentbench import exceptions, harness
+from agentbench._collect import CollectProgress, collect, collect_async
 from agentbench._core import (
     APIS,
     PRESETS,
@@ -67,6 +68,7 @@ __all__ = [
     "TIERS",
     "AgentbenchError",
     "Capacity",
+    "CollectProgress",
     "Comparison",
     "ConfigError",
     "GpuError",
@@ -85,6 +87,8 @@ __all__ = [
     "capacity",
     "capacity_async",
     "capture",
+    "collect",
+    "collect_async",
     "compare",
     "default_out",
     "engine_info",

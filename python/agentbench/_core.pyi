@@ -341,6 +341,11 @@ class Proxy(Handle):
         A command line to keep in the manifest, secrets masked.
     settings
         Settings of the caller to keep in the manifest.
+    kind
+        ``capture``, or ``collect`` for a caller that gives the agents their tasks.
+    resume
+        Whether `out` holds an earlier part of this run, ended or killed: its tables are gone on with, and counts add
+        up. The program that wrote it must have ended.
 
     Raises
     ------
@@ -364,6 +369,8 @@ class Proxy(Handle):
         pue: float | None = None,
         argv: Sequence[str] | None = None,
         settings: Mapping[str, Any] | None = None,
+        kind: str = "capture",
+        resume: bool = False,
     ) -> Self: ...
     @property
     def url(self) -> str:

@@ -66,6 +66,8 @@ pub struct CaptureConfig {
     pub routing: Routing,
     /// Name of the run, in every row.
     pub run_id: String,
+    /// Number of the first request: a run that is gone on with has rows already.
+    pub first_request: u64,
     /// Beyond this length a body passes but is not recorded, and its row says so.
     pub max_recorded_body_bytes: u64,
     /// How long connecting to the engine may take.
@@ -85,6 +87,7 @@ impl CaptureConfig {
             upstreams: vec![upstream],
             routing: Routing::default(),
             run_id,
+            first_request: 0,
             max_recorded_body_bytes: 64 << 20,
             connect_timeout: Duration::from_secs(10),
             queue_exchanges: 4096,
@@ -127,7 +130,7 @@ impl Capture {
             counters: Arc::clone(&counters),
             queue: Arc::clone(&queue),
             max_recorded_body_bytes: config.max_recorded_body_bytes,
-            received: AtomicU64::new(0),
+            received: AtomicU64::new(config.first_request),
         });
         let abort = CancellationToken::new();
         let accepting = accept(listener, forwarder, shutdown.clone(), abort.clone());

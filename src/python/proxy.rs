@@ -16,7 +16,8 @@ use super::{errors, stats};
 use crate::capture::CaptureStats;
 use crate::engine::poll::PollStats;
 use crate::error::Result;
-use crate::recording::{CaptureRecording, CaptureRecordingConfig, MetricsPage};
+use crate::recording::{CaptureRecording, CaptureRecordingConfig, MetricsPage, RecordingConfig};
+use crate::trace::RunKind;
 
 /// The recording while it runs, its last figures afterwards.
 enum Recording {
@@ -84,7 +85,8 @@ impl PyProxy {
         upstream, *, out, listen = "127.0.0.1:0", routing = "session",
         metrics_url = Some(OneOrMore::One(AUTO.to_owned())),
         poll_interval_s = 0.1, power = AUTO.to_owned(), gpus = None, engine_pid = None,
-        idle_baseline_s = None, pue = None, argv = None, settings = None
+        idle_baseline_s = None, pue = None, argv = None, settings = None,
+        kind = "capture", resume = false
     ))]
     #[allow(clippy::too_many_arguments)] // keyword-only on the Python side
     fn new(
@@ -101,6 +103,8 @@ impl PyProxy {
         pue: Option<f64>,
         argv: Option<Vec<String>>,
         settings: Option<Bound<'_, PyAny>>,
+        kind: &str,
+        resume: bool,
     ) -> PyResult<PyClassInitializer<Self>> {
         let listen = listen.parse().map_err(|_| {
             errors::config(format!(
@@ -115,13 +119,21 @@ impl PyProxy {
         let power = PowerArguments { power, gpus, engine_pid, idle_baseline_s, pue };
         let recording =
             RecordingArguments { out, metrics_url, poll_interval_s, power, argv, settings };
-        let mut recording = recording.config()?;
+        let mut recording = RecordingConfig { resume, ..recording.config()? };
         if let Some(pages) = pages {
             recording.metrics = MetricsPage::At(pages);
         }
+        let kind = match kind {
+            "capture" => RunKind::Capture,
+            "collect" => RunKind::Collect,
+            other => {
+                let text = format!("kind: {other:?} is neither capture nor collect");
+                return Err(errors::config(text));
+            }
+        };
         let routing = choice("routing", routing)?;
         let upstreams = upstream.list();
-        let config = CaptureRecordingConfig { recording, listen, upstreams, routing };
+        let config = CaptureRecordingConfig { recording, listen, kind, upstreams, routing };
         let out = config.recording.out.clone();
         let lifecycle = Lifecycle::new("proxy", move || start(config.clone()).boxed());
         Ok(PyClassInitializer::from(PyHandle::new(lifecycle.clone()))

@@ -77,6 +77,7 @@ impl RecordingArguments<'_> {
                 .transpose()?
                 .unwrap_or_default(),
             out: self.out,
+            resume: false,
         })
     }
 }

@@ -22,6 +22,8 @@ pub struct CaptureRecordingConfig {
     pub recording: RecordingConfig,
     /// Where the proxy listens.
     pub listen: SocketAddr,
+    /// `Capture`, or `Collect` where this program gives the agents their tasks.
+    pub kind: RunKind,
     /// The engines behind the proxy.
     pub upstreams: Vec<String>,
     /// How requests are spread over several of them.
@@ -51,6 +53,7 @@ impl CaptureRecording {
         let proxy = CaptureConfig {
             upstreams: config.upstreams,
             routing: config.routing,
+            first_request: ground.writer.next_request(),
             ..CaptureConfig::new(config.listen, String::new(), config.recording.run_id.clone())
         };
         let rows = ground.writer.sender();
@@ -110,7 +113,7 @@ async fn manifest(
         notes.extend(untold.map(|why| format!("{name} are not known: {why}")));
         engines.push(engine);
     }
-    let mut manifest = config.recording.manifest_of_several(RunKind::Capture, clock, engines);
+    let mut manifest = config.recording.manifest_of_several(config.kind, clock, engines);
     if controls.len() > 1 {
         manifest.settings.insert("routing".to_owned(), serde_json::json!(config.routing));
     }

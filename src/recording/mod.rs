@@ -51,8 +51,10 @@ pub enum MetricsPage {
 /// What every recording is told by its caller; the core reads no environment itself.
 #[derive(Debug, Clone)]
 pub struct RecordingConfig {
-    /// The run directory to make; must not exist, or be empty.
+    /// The run directory to make; must not exist, or be empty, unless it is gone on with.
     pub out: PathBuf,
+    /// Whether `out` holds an earlier part of this run, whose tables are gone on with.
+    pub resume: bool,
     /// Name of the run.
     pub run_id: String,
     /// The command line, secrets masked.
@@ -118,8 +120,9 @@ impl Ground {
     ) -> Result<Self> {
         let urls: Vec<&str> = engines.iter().map(Control::url).collect();
         let pages = metrics_pages(&config.metrics, engines)?;
-        let dir = config.out.clone();
-        let writer = in_background(move || RunWriter::create(&dir, manifest)).await?;
+        let (dir, resume) = (config.out.clone(), config.resume);
+        let open = if resume { RunWriter::resume } else { RunWriter::create };
+        let writer = in_background(move || open(&dir, manifest)).await?;
         let (power, rows) = (of_this_machine(&config.power, &urls), writer.sender());
         let sampling = in_background(move || PowerSampler::start(power, rows, clock)).await;
         let power = match sampling {

@@ -61,12 +61,13 @@ pub(super) struct Lost {
 }
 
 impl Journal {
-    /// Opens a new journal.
+    /// Opens a journal, a new one or that of a run that is gone on with.
     pub(super) fn create(path: &Path, syncer: &Syncer) -> std::io::Result<Self> {
         let file = files::append_private(path)?;
+        let written_bytes = file.metadata()?.len();
         let handle = Arc::new(SyncedFile { file, dirty: AtomicBool::new(false) });
         syncer.add(Arc::clone(&handle));
-        Ok(Self { handle, written_bytes: 0, pending: Vec::new(), ends: Vec::new(), torn: false })
+        Ok(Self { handle, written_bytes, pending: Vec::new(), ends: Vec::new(), torn: false })
     }
 
     /// Adds a row to what the next flush writes.
@@ -131,7 +132,7 @@ impl Journal {
     }
 }
 
-fn write_json(row: &Row, out: &mut Vec<u8>) -> serde_json::Result<()> {
+pub(super) fn write_json(row: &Row, out: &mut Vec<u8>) -> serde_json::Result<()> {
     match row {
         Row::Turns(row) => serde_json::to_writer(out, row),
         Row::Units(row) => serde_json::to_writer(out, row),

@@ -1,7 +1,7 @@
 //! What a run directory is: tables, manifest, journals, units.
 //!
 //! Reading order: `record` (the rows), `schema` (their columns), `manifest`; `queue`, `journal` and
-//! `writer` while a run goes; `parquet_file`, `join` and `close` when it ends; `tables`, `row_decode`
+//! `writer` while a run goes; `parquet_file`, `join` and `close` when it ends, `resume` to go on with it; `tables`, `row_decode`
 //! and `reader` to read it, `totals` to add it up, `digest` to know it again.
 
 mod close;
@@ -14,6 +14,7 @@ mod parquet_file;
 mod queue;
 pub mod reader;
 pub mod record;
+pub mod resume;
 mod row_decode;
 pub mod schema;
 mod tables;

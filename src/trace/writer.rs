@@ -15,6 +15,7 @@ use super::journal::{Journal, Lost, Syncer, journal_path};
 use super::manifest::{Manifest, manifest_path};
 use super::queue::Queue;
 use super::record::{Row, Table, UnitRow};
+use super::resume::{self, Earlier};
 use crate::api::ContentHash;
 use crate::error::{Error, Result};
 
@@ -90,6 +91,8 @@ pub struct RunWriter {
     thread: Option<JoinHandle<()>>,
     /// Directories that were made for it, outermost first.
     made: Vec<PathBuf>,
+    /// What the run held before, where it is gone on with.
+    earlier: Option<Box<Earlier>>,
 }
 
 impl RunWriter {
@@ -98,7 +101,7 @@ impl RunWriter {
     pub fn create(dir: &Path, manifest: Manifest) -> Result<Self> {
         let made = files::claim_directory(dir)?;
         let queue = Arc::new(Queue::default());
-        let started = manifest.store(dir).and_then(|()| start_thread(dir, &queue));
+        let started = manifest.store(dir).and_then(|()| start_thread(dir, &queue, HashSet::new()));
         match started {
             Ok(thread) => Ok(Self {
                 dir: dir.to_path_buf(),
@@ -106,6 +109,7 @@ impl RunWriter {
                 manifest: Mutex::new(manifest),
                 thread: Some(thread),
                 made,
+                earlier: None,
             }),
             Err(error) => {
                 let _ = std::fs::remove_file(manifest_path(dir));
@@ -113,6 +117,32 @@ impl RunWriter {
                 Err(error)
             }
         }
+    }
+
+    /// Goes on with a run of the same kind that ended or was killed: new rows follow the old ones, counts
+    /// and lost rows add up, and a note says so. The program that wrote it must have ended.
+    pub fn resume(dir: &Path, manifest: Manifest) -> Result<Self> {
+        let mut earlier = resume::reopen(dir)?;
+        let manifest = earlier.continued(manifest).map_err(|kind| {
+            Error::config(format!("{}: holds a run of another kind, {kind}", dir.display()))
+        })?;
+        let queue = Arc::new(Queue::default());
+        let thread = start_thread(dir, &queue, std::mem::take(&mut earlier.units))?;
+        let writer = Self {
+            dir: dir.to_path_buf(),
+            queue,
+            manifest: Mutex::new(manifest),
+            thread: Some(thread),
+            made: Vec::new(),
+            earlier: Some(Box::new(earlier)),
+        };
+        writer.update_manifest(|_| ())?;
+        Ok(writer)
+    }
+
+    /// A number for the first request: above those of the rows that are there.
+    pub fn next_request(&self) -> u64 {
+        self.earlier.as_ref().map_or(0, |earlier| earlier.next_request)
     }
 
     /// The run directory.
@@ -129,23 +159,34 @@ impl RunWriter {
     pub fn update_manifest(&self, change: impl FnOnce(&mut Manifest)) -> Result<()> {
         let mut manifest = self.manifest.lock().unwrap_or_else(PoisonError::into_inner);
         change(&mut manifest);
-        manifest.dropped = dropped(&self.queue);
-        manifest.store(&self.dir)
+        self.whole(&manifest).store(&self.dir)
     }
 
     /// Drains the queue, turns the journals into Parquet, completes the manifest. When that fails, the
     /// journals stay and `Run::recover` can close the run later.
     pub fn finish(mut self) -> Result<Manifest> {
         self.stop_thread();
-        let manifest = self.manifest.get_mut().unwrap_or_else(PoisonError::into_inner);
-        manifest.dropped = dropped(&self.queue);
-        close::close_tables(&self.dir, manifest)?;
-        Ok(manifest.clone())
+        let mut manifest =
+            self.whole(&self.manifest.lock().unwrap_or_else(PoisonError::into_inner));
+        close::close_tables(&self.dir, &mut manifest)?;
+        Ok(manifest)
     }
 
-    /// Takes away all that was written: the run did not start.
+    /// The manifest with what was lost, and with what an earlier part counted.
+    fn whole(&self, manifest: &Manifest) -> Manifest {
+        let mut manifest = Manifest { dropped: dropped(&self.queue), ..manifest.clone() };
+        if let Some(earlier) = &self.earlier {
+            earlier.add_counts(&mut manifest);
+        }
+        manifest
+    }
+
+    /// Takes away all that was written: the run did not start. One that is gone on with stays as it was.
     pub fn discard(mut self) {
         self.stop_thread();
+        if self.earlier.is_some() {
+            return;
+        }
         for table in Table::ALL {
             let _ = std::fs::remove_file(journal_path(&self.dir, table));
         }
@@ -175,7 +216,7 @@ fn dropped(queue: &Queue) -> BTreeMap<String, u64> {
         .collect()
 }
 
-fn start_thread(dir: &Path, queue: &Arc<Queue>) -> Result<JoinHandle<()>> {
+fn start_thread(dir: &Path, queue: &Arc<Queue>, units: HashSet<u128>) -> Result<JoinHandle<()>> {
     let no_thread = |error| Error::Internal(format!("cannot start a thread: {error}"));
     let told = Arc::clone(queue);
     let journals_dir = dir.to_path_buf();
@@ -186,7 +227,7 @@ fn start_thread(dir: &Path, queue: &Arc<Queue>) -> Result<JoinHandle<()>> {
         queue: Arc::clone(queue),
         syncer,
         open: BTreeMap::new(),
-        units: HashSet::new(),
+        units,
         pending_units: Vec::new(),
     };
     std::thread::Builder::new()
@@ -283,6 +324,6 @@ impl Journals {
 }
 
 /// The identity of a unit: its hash, or that of its text where the row has no well-formed one.
-fn unit_key(unit: &UnitRow) -> u128 {
+pub(super) fn unit_key(unit: &UnitRow) -> u128 {
     u128::from_str_radix(&unit.hash, 16).unwrap_or_else(|_| ContentHash::of(unit.text.as_bytes()).0)
 }

@@ -59,6 +59,7 @@ fn search_config(
     );
     CapacityRecordingConfig {
         recording: RecordingConfig {
+            resume: false,
             out: dir.join("searched"),
             run_id: "searched".into(),
             argv: Vec::new(),

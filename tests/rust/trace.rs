@@ -3,6 +3,7 @@
 mod close;
 mod faults;
 mod kill;
+mod resume;
 mod round_trip;
 
 use std::path::Path;
