@@ -30,13 +30,13 @@ SHOWN_IDS = 4
 
 
 @click.command("collect")
-@click.option("--dataset", help="verified, pro, or a Parquet, JSON, JSONL or YAML file; needed but for --resume.  [default: none]")
+@click.option("--dataset", help="verified, pro, or a Parquet, JSON, JSONL or YAML file.  [default: that of --resume]")
 @click.option(
     "--agent",
-    help="claude-code, codex, opencode, mini-swe-agent, or a command line with {task} in it; needed but for --resume."
-    "  [default: none]",
+    help="claude-code, codex, opencode, mini-swe-agent, or a command line with {task} in it."
+    "  [default: that of --resume]",
 )
-@click.option("--upstream", type=URL, help="The engine that agents talk to through the proxy; needed but for --resume.  [default: none]")
+@click.option("--upstream", type=URL, help="The engine behind the proxy.  [default: that of --resume]")
 @click.option(
     "--resume",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
