@@ -95,6 +95,7 @@ pub(crate) fn config(url: &str, agents: u32, ramp: Duration) -> ReplayConfig {
         tool_time: ToolTime::Recorded,
         human_time: HumanTime::Recorded,
         content: ContentMode::Recorded,
+        tokenizer: None,
         output_length: OutputLengthRule::Recorded,
         cache_sharing: CacheSharing::default(),
         salt: None,

@@ -584,8 +584,8 @@ class Capacity(Handle):
     max_error_rate_pct
         As for `Replay`, for each level: one that exceeds it is ended and fails.
     api, model, api_key, ramp_s, seed, max_retries, retry_backoff_s, retry_backoff_max_s, connect_timeout_s, \
-    first_byte_timeout_s, idle_timeout_s, request_timeout_s, include_utility, content, tool_time, human_time, \
-    output_length, cache_sharing, salt, strict, metrics_url, poll_interval_s, power, gpus, engine_pid, \
+    first_byte_timeout_s, idle_timeout_s, request_timeout_s, include_utility, content, tokenizer, tool_time, \
+    human_time, output_length, cache_sharing, salt, strict, metrics_url, poll_interval_s, power, gpus, engine_pid, \
     idle_baseline_s, pue, argv, settings
         As for `Replay`.
     """
@@ -622,6 +622,7 @@ class Capacity(Handle):
         request_timeout_s: float | None = None,
         include_utility: bool = False,
         content: str = "recorded",
+        tokenizer: str | PathLike[str] | None = None,
         tool_time: str = "recorded",
         human_time: str = "none",
         output_length: str = "recorded",
@@ -774,7 +775,8 @@ class Replay(Handle):
         of a closed loop, or as many as fit into `duration_s`.
     api
         One of `APIS`: ``auto`` sends as recorded where the engine takes it and honours output lengths there, else
-        converted; ``recorded``; ``messages``; ``chat``.
+        converted; ``recorded``; ``messages``, ``chat``, ``completions`` or ``responses``: all there, converted where
+        the recording is of another API. There is no conversion to Completions and to Responses.
     model
         The model to ask for; by default the one that the engine serves.
     api_key
@@ -810,19 +812,25 @@ class Replay(Handle):
         Whether titles, summaries and quota checks are sent too.
     content
         What the requests say: ``recorded``, the recorded history byte for byte; ``live``, the engine's own answers
-        (text, reasoning, tool calls) in the place of the recorded ones in a thread's later requests. Recorded tool
-        results then follow the engine's calls in order; results without a call are sent as user text, calls without
-        a result get an error result, and ``live`` in the summary counts both. ``synthetic``: token ids of our own,
-        as many as recorded, to ``/v1/completions``, for recordings of counts or block hashes alone and for any
-        other; equal blocks and units are equal ids. ``prompt_tokens_deviation`` in the summary is planned - actual
-        prompt tokens; an engine that takes no token ids is refused.
+        (text, reasoning, tool calls) in the place of the recorded ones in a thread's later requests (not in
+        Completions, whose raw prompts do not tell who said what). Recorded tool results then follow the engine's
+        calls in order; results without a call are sent as user text, calls without a result get an error result, and
+        ``live`` in the summary counts both. ``synthetic``: prompts of our own, as many tokens as recorded, for
+        recordings of counts or block hashes alone and for any other; equal blocks and units are equal tokens. Token
+        ids to ``/v1/completions`` where the engine takes them; else, with a `tokenizer`, or where `api` names another
+        API, text of words that are a token each, in one user message. ``prompt_tokens_deviation`` in the summary is
+        planned - actual prompt tokens.
+    tokenizer
+        Synthetic content: the ``tokenizer.json`` of the model that the engine serves, by which text is made; by
+        default the engine's ``/tokenize`` tells which words are a token each. An engine with neither is refused.
     tool_time
         The waits for tools: ``recorded``, ``none``, a time such as ``500ms``, ``scale:0.5``, ``cap:5s``.
     human_time
         The waits for a human: ``none``, ``recorded``, ``cap:30s``. A wait is a human's where the turn's new messages
         hold a user's text and no tool result, or where a new conversation of the session begins.
     output_length
-        The length to pin outputs to: ``recorded``, a number of tokens, or ``natural``: pinned to none.
+        The length to pin outputs to: ``recorded``, a number of tokens, or ``natural``: pinned to none. Not with
+        synthetic content: where an answer to random text ends says nothing of an agent's.
     cache_sharing
         What trajectories may find of each other in the engine's prefix cache. Agents that replay few recordings would
         hit one another's private text as agents on tasks of their own never do; salts, of 45 bytes a prompt in all,
@@ -890,6 +898,7 @@ class Replay(Handle):
         request_timeout_s: float | None = None,
         include_utility: bool = False,
         content: str = "recorded",
+        tokenizer: str | PathLike[str] | None = None,
         tool_time: str = "recorded",
         human_time: str = "none",
         output_length: str = "recorded",

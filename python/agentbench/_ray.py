@@ -6,11 +6,13 @@ have to tell. A worker that dies is reported and the run goes on without it.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 import tempfile
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -72,6 +74,9 @@ class RayRun:
             message = f"workers: {workers} play nothing; ask for 1 or more"
             raise ConfigError(message)
         self._trace = trace.path if isinstance(trace, Run) else Path(trace)
+        if settings.get("tokenizer") is not None:
+            # Workers have folders of their own.
+            settings["tokenizer"] = Path(settings["tokenizer"]).absolute()
         # Every setting is checked here, before anything is started anywhere.
         self._handle = kind(self._trace, **settings)
         agents = settings.get("agents") or 1
@@ -133,6 +138,32 @@ class RayRun:
         """Ask it to end, wait for that and return the run it wrote."""
         self._stopping.set()
         return self.wait()
+
+    async def wait_async(self) -> Run:
+        """Wait without blocking the event loop; a cancelled task ends the run and keeps what there is."""
+        try:
+            return await asyncio.to_thread(self.wait)
+        except asyncio.CancelledError:
+            await asyncio.to_thread(self.stop)
+            raise
+
+    async def __aenter__(self) -> Self:
+        if self._thread is None:
+            starting = asyncio.ensure_future(asyncio.to_thread(self.start))
+            try:
+                await asyncio.shield(starting)
+            except asyncio.CancelledError:
+                # What is being started cannot be left alone: it is started, then ended.
+                with suppress(Exception):
+                    await starting
+                    await asyncio.to_thread(self.stop)
+                raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await asyncio.to_thread(self.__exit__, kind, error, trace)
 
     def __enter__(self) -> Self:
         return self if self._thread is not None else self.start()

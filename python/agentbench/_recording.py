@@ -161,9 +161,17 @@ def replay(
 
 
 async def replay_async(
-    trace: Run | str | os.PathLike[str] | None = None, *, url: str | None = None, **settings: Any
+    trace: Run | str | os.PathLike[str] | None = None,
+    *,
+    url: str | None = None,
+    ray: str | None = None,
+    workers: int = 2,
+    **settings: Any,
 ) -> Run:
     """`replay` without blocking the event loop; a cancelled task stops the replay and keeps what there is."""
+    if ray is not None:
+        settings.setdefault("out", default_out("replay"))
+        return await _on_ray_async(Replay, trace, url, ray, workers, settings)
     async with AsyncExitStack() as stack:
         engine = _embedded(settings) if url is None else None
         address = (await stack.enter_async_context(engine)).url if engine else str(url)
@@ -218,9 +226,17 @@ def capacity(
 
 
 async def capacity_async(
-    trace: Run | str | os.PathLike[str] | None = None, *, url: str | None = None, **settings: Any
+    trace: Run | str | os.PathLike[str] | None = None,
+    *,
+    url: str | None = None,
+    ray: str | None = None,
+    workers: int = 2,
+    **settings: Any,
 ) -> Run:
     """`capacity` without blocking the event loop; a cancelled task stops the search and keeps what there is."""
+    if ray is not None:
+        settings.setdefault("out", default_out("capacity"))
+        return await _on_ray_async(Capacity, trace, url, ray, workers, settings)
     async with AsyncExitStack() as stack:
         engine = _embedded(settings) if url is None else None
         address = (await stack.enter_async_context(engine)).url if engine else str(url)
@@ -245,12 +261,35 @@ def _on_ray(
     workers: int,
     settings: dict[str, Any],
 ) -> Run:
+    with _ray_run(kind, trace, url, address, workers, settings) as run:
+        return _reported(run.wait())
+
+
+async def _on_ray_async(
+    kind: type[Replay | Capacity],
+    trace: Run | str | os.PathLike[str] | None,
+    url: str | None,
+    address: str,
+    workers: int,
+    settings: dict[str, Any],
+) -> Run:
+    async with _ray_run(kind, trace, url, address, workers, settings) as run:
+        return await asyncio.to_thread(_reported, await run.wait_async())
+
+
+def _ray_run(
+    kind: type[Replay | Capacity],
+    trace: Run | str | os.PathLike[str] | None,
+    url: str | None,
+    address: str,
+    workers: int,
+    settings: dict[str, Any],
+) -> RayRun:
     if url is None:
         message = "ray needs a url: workers on other machines do not reach the embedded engine"
         raise ConfigError(message)
     trace = sample_trace() if trace is None else trace
-    with RayRun(kind, trace, address=address, workers=workers, url=url, **settings) as run:
-        return _reported(run.wait())
+    return RayRun(kind, trace, address=address, workers=workers, url=url, **settings)
 
 
 def _search(trace: Run | str | os.PathLike[str] | None, url: str, settings: dict[str, Any]) -> Capacity:

@@ -35,7 +35,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
 /// What `api` of a replay may be.
-const APIS: [&str; 4] = ["auto", "recorded", "messages", "chat"];
+const APIS: [&str; 6] = ["auto", "recorded", "messages", "chat", "completions", "responses"];
 
 #[pymodule]
 #[pyo3(name = "_core")]

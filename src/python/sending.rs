@@ -1,5 +1,7 @@
 //! How requests are made and sent: the arguments that a replay and a capacity search share.
 
+use std::path::PathBuf;
+
 use pyo3::prelude::*;
 
 use super::settings::{choice, duration, parsed};
@@ -24,6 +26,7 @@ pub(super) struct SendingArguments<'a> {
     pub(super) request_timeout_s: Option<f64>,
     pub(super) include_utility: bool,
     pub(super) content: &'a str,
+    pub(super) tokenizer: Option<PathBuf>,
     pub(super) tool_time: &'a str,
     pub(super) human_time: &'a str,
     pub(super) output_length: &'a str,
@@ -66,6 +69,7 @@ impl SendingArguments<'_> {
             include_utility: self.include_utility,
             api: choice("api", self.api)?,
             content: choice("content", self.content)?,
+            tokenizer: self.tokenizer,
             tool_time: parsed("tool_time", self.tool_time)?,
             human_time: parsed("human_time", self.human_time)?,
             output_length: parsed("output_length", self.output_length)?,

@@ -20,6 +20,7 @@ use crate::clock::{Clock, unix_seconds};
 use crate::engine::control::Control;
 use crate::error::{Error, Result};
 use crate::power::PowerConfig;
+use crate::replay::attempts::too_many_failed;
 use crate::replay::capacity::{Search, Verdict};
 use crate::replay::capacity_gpus::contradiction;
 use crate::replay::capacity_summary::CapacitySettings;
@@ -71,7 +72,8 @@ pub struct Step {
 pub struct FleetState {
     /// Workers are to start nothing more.
     pub enough: bool,
-    /// Failures ended one worker's part: what is on its way at the others is to be cut off.
+    /// Failures ended one worker's part, or are too many over all of them: what is on its way is to be
+    /// cut off.
     pub cut: bool,
     /// No worker has anything more to tell.
     pub ended: bool,
@@ -90,6 +92,8 @@ struct Playing {
     /// What the workers saw of their processes, of a level.
     client_samples: Vec<ClientSampleRow>,
     cache_reset: bool,
+    /// More of all workers' requests failed than may.
+    too_many_failed: bool,
     lost: Vec<String>,
 }
 
@@ -220,6 +224,7 @@ impl Fleet {
             unsettled: Vec::new(),
             client_samples: Vec::new(),
             cache_reset,
+            too_many_failed: false,
             lost: Vec::new(),
         });
         self.steps += 1;
@@ -234,6 +239,7 @@ impl Fleet {
         if let Some(progress) = playing.progress.get_mut(index) {
             *progress = report.progress;
         }
+        playing.judge_failures(self.settings.max_error_rate_pct);
         playing.outcomes.extend(report.ended);
         playing.unsettled.extend(report.requests.into_iter().map(|row| (worker, row)));
         self.rows_lost += report.rows_lost;
@@ -315,7 +321,7 @@ impl Fleet {
             }
             _ => false,
         };
-        let cut = failures_of(&playing.outcomes).is_some();
+        let cut = playing.failures().is_some();
         FleetState { enough, cut, ended }
     }
 
@@ -333,13 +339,13 @@ impl Fleet {
         let lost = playing.lost.join("; ");
         let Some(searching) = &mut self.searching else {
             self.settings.window = window;
-            self.settings.ended_by = ended_by(&playing.outcomes, self.interrupted);
+            self.settings.ended_by = ended_by(&playing, self.interrupted);
             return Ok(());
         };
         let (Some(samples), Some(level)) = (&playing.samples, playing.step.level) else {
             return Err(no_step());
         };
-        let failures = failures_of(&playing.outcomes);
+        let failures = playing.failures();
         self.aborted = failures == Some(EndedBy::FailedRequest);
         if self.interrupted || self.aborted {
             return Ok(());
@@ -436,6 +442,23 @@ impl Searching {
     }
 }
 
+impl Playing {
+    /// Counts the failures of all workers, as far as they have told.
+    fn judge_failures(&mut self, max_error_rate_pct: Option<f64>) {
+        let Some(pct) = max_error_rate_pct else { return };
+        let ok = self.progress.iter().map(|progress| progress.requests_ok).sum();
+        let failed = self.progress.iter().map(|progress| progress.requests_failed).sum();
+        self.too_many_failed |= too_many_failed(ok, failed, pct);
+    }
+
+    /// The failures that end it: of one worker's part, or of all together.
+    fn failures(&self) -> Option<EndedBy> {
+        let mut reasons = self.outcomes.iter().map(|outcome| outcome.ended_by);
+        let of_one = reasons.find(|reason| *reason == EndedBy::FailedRequest);
+        of_one.or(self.too_many_failed.then_some(EndedBy::ErrorRate))
+    }
+}
+
 fn progress_of(playing: &Playing, searching: Option<&Searching>) -> CapacityProgress {
     let window = playing.common.window();
     let phase = phase_at(&window, playing.common.settled_ms());
@@ -452,23 +475,17 @@ fn progress_of(playing: &Playing, searching: Option<&Searching>) -> CapacityProg
 }
 
 /// What ended a replay, where its workers differ: the one that is not the end of all work.
-fn ended_by(outcomes: &[ReplaySettings], interrupted: bool) -> EndedBy {
+fn ended_by(playing: &Playing, interrupted: bool) -> EndedBy {
     if interrupted {
         return EndedBy::Shutdown;
     }
-    let reasons = outcomes.iter().map(|outcome| outcome.ended_by);
-    failures_of(outcomes).unwrap_or_else(|| {
+    let reasons = playing.outcomes.iter().map(|outcome| outcome.ended_by);
+    playing.failures().unwrap_or_else(|| {
         reasons.fold(EndedBy::Trajectories, |kept, reason| match kept {
             EndedBy::Trajectories => reason,
             kept => kept,
         })
     })
-}
-
-/// The failures that ended a worker's part.
-fn failures_of(outcomes: &[ReplaySettings]) -> Option<EndedBy> {
-    let mut reasons = outcomes.iter().map(|outcome| outcome.ended_by);
-    reasons.find(|reason| matches!(reason, EndedBy::FailedRequest | EndedBy::ErrorRate))
 }
 
 fn clock_note(worker: &WorkerSetting) -> Option<String> {

@@ -122,6 +122,7 @@ mod tests {
             include_utility: false,
             api: crate::replay::ApiChoice::default(),
             content: crate::replay::ContentMode::default(),
+            tokenizer: None,
             tool_time: ToolTime::default(),
             human_time: HumanTime::default(),
             output_length: OutputLengthRule::default(),

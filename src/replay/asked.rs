@@ -3,14 +3,14 @@
 
 use std::collections::BTreeSet;
 
+use super::asked_words::synthetic_routes;
 use super::client::Client;
-use super::content::has_history;
+use super::content::{Vocabulary, has_history};
 use super::plan::Plan;
 use super::routes::{Route, choose_routes};
 use super::settings::{ContentMode, LengthForcing, OutputLengthRule};
 use super::start::ReplayConfig;
-use super::tokens::IdRange;
-use crate::api::Api;
+use crate::api::{Api, convert::sendable_as};
 use crate::clock::Clock;
 use crate::engine::control::{Control, Health};
 use crate::error::{Error, Result};
@@ -23,8 +23,8 @@ pub(super) struct Engine {
     pub(super) model: String,
     pub(super) routes: Vec<Route>,
     pub(super) continuous_usage: Vec<Api>,
-    /// Token ids that it takes; only asked for with synthetic content.
-    pub(super) id_range: Option<IdRange>,
+    /// What prompts of our own are made of; only asked for with synthetic content.
+    pub(super) vocabulary: Option<Vocabulary>,
     pub(super) client: Client,
 }
 
@@ -53,17 +53,22 @@ impl Engine {
             .flat_map(|session| &session.requests)
             .map(|request| request.api)
             .collect();
-        let routes = choose_routes(&control, &model, config.api, &recorded).await?;
+        let (routes, vocabulary) = match config.content {
+            ContentMode::Synthetic => {
+                let (routes, vocabulary) = synthetic_routes(&control, &model, config).await?;
+                (routes, Some(vocabulary))
+            }
+            ContentMode::Recorded | ContentMode::Live => {
+                let routes = choose_routes(&control, &model, config.api, &recorded, sendable_as);
+                (routes.await?, None)
+            }
+        };
         if config.strict && config.output_length != OutputLengthRule::Natural {
             check_lengths_pinned(&routes)?;
         }
         if config.content == ContentMode::Live {
             check_histories(&routes)?;
         }
-        let id_range = match config.content {
-            ContentMode::Synthetic => Some(id_range(&control, &model).await?),
-            ContentMode::Recorded | ContentMode::Live => None,
-        };
         let key = config.api_key.as_deref();
         let client = Client::new(&config.url, key, config.retries, config.timeouts, clock)?;
         let mut continuous_usage = Vec::new();
@@ -72,7 +77,7 @@ impl Engine {
                 continuous_usage.push(api);
             }
         }
-        Ok(Self { info, model, routes, continuous_usage, id_range, client })
+        Ok(Self { info, model, routes, continuous_usage, vocabulary, client })
     }
 }
 
@@ -87,22 +92,6 @@ fn check_lengths_pinned(routes: &[Route]) -> Result<()> {
             route.output_length.as_str()
         ))),
     }
-}
-
-/// The widest range of token ids that the engine takes.
-async fn id_range(control: &Control, model: &str) -> Result<IdRange> {
-    if control.takes_token_ids(model).await? {
-        for range in IdRange::ENDS.map(IdRange::below) {
-            if control.takes_prompt(model, &[range.last()]).await? {
-                return Ok(range);
-            }
-        }
-    }
-    Err(Error::config(format!(
-        "content synthetic: the engine at {} takes no token ids at {}; choose recorded or live content",
-        control.url(),
-        Api::Completions.path()
-    )))
 }
 
 /// Refuses live content where requests go to an API in which the engine's answers have no place.

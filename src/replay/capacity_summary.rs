@@ -99,6 +99,8 @@ pub struct CapacityFigures {
     /// The client was the bottleneck at a level, so there is no result; null where it was not watched for
     /// long enough to tell.
     pub client_limited: Option<bool>,
+    /// Levels whose conditions on `tpot` and `speed` count tokens whose time they do not see.
+    pub speed_overstated_levels: Vec<u32>,
     /// The level whose figures stand below and in the rest of the summary.
     pub level: Option<u32>,
     /// GPUs that serve.
@@ -167,6 +169,11 @@ pub fn capacity_figures(
         unstable: answer.unstable,
         binding_condition: binding_condition(levels, &settings.conditions()),
         client_limited: levels.iter().filter_map(|row| row.client_limited).reduce(|a, b| a || b),
+        speed_overstated_levels: levels
+            .iter()
+            .filter(|row| row.speed_overstated == Some(true))
+            .map(|row| row.level)
+            .collect(),
         level: level.map(|row| row.level),
         gpus: Figure::of(figures.gpus()),
         agents_per_gpu: Figure::of(figures.agents_per_gpu()),

@@ -190,4 +190,5 @@ fn a_limited_client_leaves_no_result() {
     assert!(limited.result.contains("timers late"), "{}", limited.result);
     let sound = of(None);
     assert_eq!((sound.max_agents, sound.client_limited), (Some(2), Some(false)));
+    assert_eq!(sound.speed_overstated_levels, Vec::<u32>::new());
 }

@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::capacity::Verdict;
-use super::slo::Condition;
+use super::measure::{UNSEEN_OUTPUT_LIMIT_PCT, unseen_output_pct};
+use super::slo::{Condition, Metric};
 use super::window::Window;
 use crate::trace::record::{LevelRow, Phase, RequestRow, RequestStatus, TrajectoryRow};
 
@@ -87,6 +88,9 @@ pub fn judge(level: &Level<'_>, conditions: &[Condition], minimum: &LevelMinimum
     let alone = agents_alone(&requests, conditions);
     let within = alone.iter().filter(|agent| agent.within).count();
     let worst = alone.iter().max_by(|a, b| a.strain.total_cmp(&b.strain));
+    let unseen_output_pct = unseen_output_pct(requests.iter().copied());
+    let looks_at_speed =
+        conditions.iter().any(|condition| matches!(condition.metric, Metric::Tpot | Metric::Speed));
     LevelRow {
         level: level.level,
         agents: level.agents,
@@ -109,6 +113,10 @@ pub fn judge(level: &Level<'_>, conditions: &[Condition], minimum: &LevelMinimum
         cache_reset: false,
         // Of the client they say only half: `client_figures::with_client` fills it.
         client_limited: None,
+        unseen_output_pct,
+        speed_overstated: unseen_output_pct
+            .filter(|_| looks_at_speed)
+            .map(|pct| pct > UNSEEN_OUTPUT_LIMIT_PCT),
         verdict: verdict.as_str().to_owned(),
         reason,
         values: as_object(conditions, &values),

@@ -153,3 +153,24 @@ fn a_level_row_counts_what_was_judged() {
     assert_eq!(row.output_tokens_per_s, Some(30.0));
     assert_eq!((row.start_ms, row.end_ms), (Some(1e3), Some(11e3)));
 }
+
+#[test]
+fn a_level_says_that_its_speed_is_overstated() {
+    // Of a response of 2 s, tokens are seen in the first 1.7 s.
+    let judge = |last_token_ms: f64, slo: &str| {
+        let mut case = Case::good();
+        for row in &mut case.requests {
+            row.e2e_ms = Some(2000.0);
+            row.last_token_ms = Some(last_token_ms);
+        }
+        let row = case.judge(&[slo]);
+        assert_eq!(row.verdict, "pass", "{row:?}");
+        (row.unseen_output_pct, row.speed_overstated)
+    };
+    assert_eq!(judge(1700.0, "speed.p25>=20"), (Some(15.0), Some(true)));
+    assert_eq!(judge(1900.0, "speed.p25>=20"), (Some(5.0), Some(false)));
+    // Conditions that look at neither speed nor TPOT are judged by what they see.
+    assert_eq!(judge(1700.0, "ttft.p95<=1s"), (Some(15.0), None));
+    let row = Case::good().judge(&["ttft.p95<=1s"]);
+    assert_eq!((row.unseen_output_pct, row.speed_overstated), (None, None));
+}

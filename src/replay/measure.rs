@@ -4,7 +4,7 @@
 //! Pure; each figure is a function of columns of `requests`, so that it can be recomputed from the
 //! table.
 
-use crate::trace::record::{OutputLength, RequestRow};
+use crate::trace::record::{OutputLength, RequestRow, RequestStatus};
 
 /// Time per output token after the first: from the first to the last chunk with output, over the
 /// tokens but one. None below 2 tokens.
@@ -58,6 +58,20 @@ pub fn output_tokens_per_s(row: &RequestRow) -> Option<f64> {
     (span_s > 0.0).then(|| (tokens - 1) as f64 / span_s)
 }
 
+/// Share of the responses' time above which output that is not seen makes their speed too good.
+pub const UNSEEN_OUTPUT_LIMIT_PCT: f64 = 10.0;
+
+/// Share of the responses' time that comes after their last chunk with output: where an engine gives
+/// tokens without text there, TPOT and output speed count tokens whose time they do not see. None where
+/// no response that was answered whole has both times.
+pub fn unseen_output_pct<'a>(rows: impl IntoIterator<Item = &'a RequestRow>) -> Option<f64> {
+    let answered = rows.into_iter().filter(|row| row.status == RequestStatus::Ok);
+    let times = answered.filter_map(|row| Some((row.e2e_ms?, row.last_token_ms?)));
+    let (whole_ms, seen_ms) =
+        times.fold((0.0, 0.0), |sums, (whole, seen)| (sums.0 + whole, sums.1 + seen));
+    (whole_ms > 0.0).then(|| (whole_ms - seen_ms) * 100.0 / whole_ms)
+}
+
 /// Prompt tokens computed, where usage tells both figures.
 pub fn new_prompt_tokens(row: &RequestRow) -> Option<u64> {
     Some(row.prompt_tokens?.saturating_sub(row.cached_tokens?))
@@ -94,6 +108,19 @@ mod tests {
             chunk_tokens: chunk_tokens.to_vec(),
             ..RequestRow::default()
         }
+    }
+
+    #[test]
+    fn time_after_the_last_chunk_with_output_is_not_seen() {
+        let times =
+            |e2e_ms, last_token_ms| RequestRow { e2e_ms, last_token_ms, ..RequestRow::default() };
+        let whole = [times(Some(1000.0), Some(900.0)), times(Some(3000.0), Some(2100.0))];
+        assert_eq!(unseen_output_pct(&whole), Some(25.0));
+        // What failed, and what had no output, says nothing.
+        let failed = RequestRow { status: RequestStatus::Failed, ..times(Some(9e9), Some(1.0)) };
+        let rows = [whole[0].clone(), failed, times(Some(9e9), None)];
+        assert_eq!(unseen_output_pct(&rows), Some(10.0));
+        assert_eq!(unseen_output_pct(&rows[1..]), None);
     }
 
     #[test]

@@ -7,6 +7,7 @@
 
 pub mod arrivals;
 mod asked;
+mod asked_words;
 pub mod attempts;
 pub mod capacity;
 pub mod capacity_gpus;
@@ -50,6 +51,7 @@ mod trajectory;
 pub mod waits;
 mod watch;
 pub mod window;
+pub mod words;
 
 pub use arrivals::{Arrivals, OpenLoop, PacingWords};
 pub use attempts::{Retries, Timeouts};

@@ -85,7 +85,7 @@ pub(super) fn plan_of(
     }
     let prompts = is_synthetic.then(|| {
         let bytes = |hash: &str| run.unit_text(hash).map_or(0, |text| text.len() as u64);
-        SyntheticPrompts::of(&mut plan, &bytes)
+        SyntheticPrompts::of(&mut plan, config.cache_sharing, &bytes)
     });
     Ok((plan, prompts))
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::arrivals::Arrivals;
 use super::asked::Engine;
+use super::content::Vocabulary;
 use super::plan::Plan;
-use super::routes::Route;
 use super::settings::{ContentMode, EndedBy, OutputLengthRule, ReplaySettings, TraceIdentity};
 use super::start::ReplayConfig;
 use super::watch::listens_here;
@@ -49,8 +49,13 @@ pub(super) fn settings(
         Some(_) => Duration::ZERO,
         None => config.ramp.unwrap_or_else(|| default_ramp(agents)),
     };
-    let mut notes: Vec<String> = engine.routes.iter().flat_map(Route::notes).collect();
-    notes.extend(config.content.note().map(str::to_owned));
+    let mut notes: Vec<String> =
+        engine.routes.iter().flat_map(|route| route.notes(config.content)).collect();
+    let synthetic_text = match &engine.vocabulary {
+        Some(Vocabulary::Words(text)) => Some(text.told.clone()),
+        Some(Vocabulary::Ids(_)) | None => None,
+    };
+    notes.extend(config.content.note(synthetic_text.as_ref()));
     notes.extend(plan.waits.notes());
     if config.output_length != OutputLengthRule::Recorded {
         let rule = String::from(config.output_length);
@@ -101,6 +106,7 @@ pub(super) fn settings(
         request_timeout_s: config.timeouts.request.map(|time| time.as_secs_f64()),
         include_utility: config.include_utility,
         content: config.content,
+        synthetic_text,
         tool_time: config.tool_time,
         human_time: config.human_time,
         tool_waits: plan.waits.tools,
@@ -114,7 +120,7 @@ pub(super) fn settings(
         trajectories_per_pass: trajectories_per_pass(plan, at_once),
         strict: config.strict,
         api: config.api,
-        routes: engine.routes.iter().map(Route::as_setting).collect(),
+        routes: engine.routes.iter().map(|route| route.as_setting(config.content)).collect(),
         engine_in_process: listens_here(&engine.info.url),
         sessions,
         requests_per_pass: plan.n_requests() as u64,

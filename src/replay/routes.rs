@@ -5,9 +5,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::settings::{ApiChoice, ApiRoute, LengthForcing};
+use super::settings::{ApiChoice, ApiRoute, ContentMode, LengthForcing};
 use crate::api::Api;
-use crate::api::convert::sendable_as;
 use crate::engine::control::{self, Control};
 use crate::error::{Error, Result};
 
@@ -22,9 +21,13 @@ pub(super) struct Route {
 
 impl Route {
     /// The route as settings keep it.
-    pub(super) fn as_setting(&self) -> ApiRoute {
+    pub(super) fn as_setting(&self, content: ContentMode) -> ApiRoute {
+        let recorded = match content {
+            ContentMode::Synthetic => "synthetic",
+            ContentMode::Recorded | ContentMode::Live => self.recorded.as_str(),
+        };
         ApiRoute {
-            recorded: self.recorded.as_str().to_owned(),
+            recorded: recorded.to_owned(),
             sent: self.sent.as_str().to_owned(),
             output_length: self.output_length,
             reason: self.reason.clone(),
@@ -32,9 +35,9 @@ impl Route {
     }
 
     /// What a reader of the figures must know of it.
-    pub(super) fn notes(&self) -> Vec<String> {
+    pub(super) fn notes(&self, content: ContentMode) -> Vec<String> {
         let mut notes = Vec::new();
-        if self.recorded != self.sent {
+        if self.recorded != self.sent && content != ContentMode::Synthetic {
             notes.push(format!(
                 "requests recorded in the {} API were converted and sent to {}: {}",
                 self.recorded.as_str(),
@@ -62,6 +65,7 @@ pub(super) async fn choose_routes(
     model: &str,
     choice: ApiChoice,
     recorded: &BTreeSet<Api>,
+    sendable_as: impl Fn(Api) -> &'static [Api],
 ) -> Result<Vec<Route>> {
     let offered = control.apis(model).await?;
     let mut offers = Offers::new();
@@ -79,18 +83,25 @@ pub(super) async fn choose_routes(
     recorded
         .iter()
         .map(|api| {
-            decide(choice, *api, &offers).map_err(|message| Error::upstream(control.url(), message))
+            let sendable = sendable_as(*api);
+            decide(choice, *api, sendable, &offers)
+                .map_err(|message| Error::upstream(control.url(), message))
         })
         .collect()
 }
 
-fn decide(choice: ApiChoice, recorded: Api, offers: &Offers) -> Result<Route, String> {
-    let sendable = sendable_as(recorded);
+fn decide(
+    choice: ApiChoice,
+    recorded: Api,
+    sendable: &[Api],
+    offers: &Offers,
+) -> Result<Route, String> {
     let route = |sent: Api, reason: String| match offers.get(&sent) {
         _ if !sendable.contains(&sent) => Err(format!(
-            "a request recorded in {} cannot be sent as {}; choose another API",
+            "a request recorded in {} cannot be sent as {}: {}; choose another API",
             recorded.as_str(),
-            sent.as_str()
+            sent.as_str(),
+            why_not(recorded, sent)
         )),
         Some(output_length) => Ok(Route { recorded, sent, output_length: *output_length, reason }),
         None => Err(format!("the engine does not offer {}; choose another API", sent.path())),
@@ -99,6 +110,8 @@ fn decide(choice: ApiChoice, recorded: Api, offers: &Offers) -> Result<Route, St
         ApiChoice::Recorded => Some(recorded),
         ApiChoice::Messages => Some(Api::Messages),
         ApiChoice::Chat => Some(Api::Chat),
+        ApiChoice::Completions => Some(Api::Completions),
+        ApiChoice::Responses => Some(Api::Responses),
         ApiChoice::Auto => None,
     };
     if let Some(asked) = asked {
@@ -129,6 +142,15 @@ fn decide(choice: ApiChoice, recorded: Api, offers: &Offers) -> Result<Route, St
     }
 }
 
+/// Why there is no conversion from one API to another.
+fn why_not(recorded: Api, sent: Api) -> &'static str {
+    match (recorded, sent) {
+        (Api::Completions, _) => "a raw prompt does not tell who said what",
+        (_, Api::Completions) => "what a chat template makes of it only the engine knows",
+        _ => "there is no conversion",
+    }
+}
+
 fn offers_none(sendable: &[Api]) -> String {
     let paths: Vec<&str> = sendable.iter().map(|api| api.path()).collect();
     let paths = match paths.as_slice() {
@@ -141,6 +163,7 @@ fn offers_none(sendable: &[Api]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::convert::sendable_as;
 
     const HONOURED: Option<LengthForcing> = Some(LengthForcing::Honoured);
     const IGNORED: Option<LengthForcing> = Some(LengthForcing::Ignored);
@@ -158,7 +181,7 @@ mod tests {
         (messages, chat): (Option<LengthForcing>, Option<LengthForcing>),
         expected: Result<(Api, &str), &str>,
     ) {
-        let route = decide(choice, recorded, &offers(messages, chat));
+        let route = decide(choice, recorded, sendable_as(recorded), &offers(messages, chat));
         match (route, expected) {
             (Ok(route), Ok((sent, reason))) => {
                 assert_eq!(route.sent, sent);
@@ -196,16 +219,22 @@ mod tests {
         check(ApiChoice::Auto, Completions, (HONOURED, HONOURED), Err("not offer /v1/completions"));
         check(ApiChoice::Chat, Completions, (HONOURED, HONOURED), Err("cannot be sent as chat"));
         let offers = Offers::from([(Completions, LengthForcing::Ignored)]);
-        let route = decide(ApiChoice::Auto, Completions, &offers).unwrap();
+        let route =
+            decide(ApiChoice::Auto, Completions, sendable_as(Completions), &offers).unwrap();
         assert_eq!((route.sent, route.output_length), (Completions, LengthForcing::Ignored));
     }
 
     #[test]
     fn what_changes_the_figures_is_noted() {
-        let notes =
-            |choice| decide(choice, Api::Messages, &offers(HONOURED, IGNORED)).unwrap().notes();
-        assert_eq!(notes(ApiChoice::Auto), Vec::<String>::new());
-        let converted = notes(ApiChoice::Chat);
+        let notes = |choice, content| {
+            let sendable = sendable_as(Api::Messages);
+            let offers = offers(HONOURED, IGNORED);
+            decide(choice, Api::Messages, sendable, &offers).unwrap().notes(content)
+        };
+        assert_eq!(notes(ApiChoice::Auto, ContentMode::Recorded), Vec::<String>::new());
+        // Prompts of our own were recorded in no API.
+        assert_eq!(notes(ApiChoice::Chat, ContentMode::Synthetic).len(), 1);
+        let converted = notes(ApiChoice::Chat, ContentMode::Live);
         assert!(converted[0].contains("converted and sent to chat"));
         assert!(converted[1].contains("on chat is ignored"));
     }

@@ -27,6 +27,10 @@ pub enum ApiChoice {
     Messages,
     /// All to `/v1/chat/completions`.
     Chat,
+    /// All to `/v1/completions`.
+    Completions,
+    /// All to `/v1/responses`.
+    Responses,
 }
 
 /// What a failed request does to its trajectory.
@@ -51,25 +55,44 @@ pub enum ContentMode {
     Recorded,
     /// The engine's own answers take the place of the recorded ones in a thread's later requests.
     Live,
-    /// Token ids of our own, as many as recorded, in place of every prompt.
+    /// Token ids or text of our own, as many tokens as recorded, in place of every prompt.
     Synthetic,
 }
 
 impl ContentMode {
     /// What a reader of the figures must know; nothing of the recorded content.
-    pub(super) fn note(self) -> Option<&'static str> {
-        match self {
-            Self::Recorded => None,
-            Self::Live => Some(
-                "what was sent is not the recording (content live): in each thread the engine's own \
-                 answers take the place of the recorded ones",
-            ),
-            Self::Synthetic => Some(
-                "what was sent is not the recording (content synthetic): token ids of our own, as \
-                 many as recorded, to /v1/completions",
-            ),
+    pub(super) fn note(self, text: Option<&SyntheticText>) -> Option<String> {
+        const NOT_THE_RECORDING: &str = "what was sent is not the recording";
+        match (self, text) {
+            (Self::Recorded, _) => None,
+            (Self::Live, _) => Some(format!(
+                "{NOT_THE_RECORDING} (content live): in each thread the engine's own answers take the \
+                 place of the recorded ones"
+            )),
+            (Self::Synthetic, None) => Some(format!(
+                "{NOT_THE_RECORDING} (content synthetic): token ids of our own, as many as recorded, to \
+                 /v1/completions"
+            )),
+            (Self::Synthetic, Some(text)) => Some(format!(
+                "{NOT_THE_RECORDING} (content synthetic): text of our own, as many tokens as recorded, \
+                 of {} words that are a token each by {}; the {} tokens that the engine counts around a \
+                 text are among them",
+                text.words, text.told_by, text.tokens_around
+            )),
         }
     }
+}
+
+/// What text of our own was made of.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SyntheticText {
+    /// Who told which words are a token each.
+    pub told_by: String,
+    /// How many words.
+    pub words: u64,
+    /// Tokens that the engine counts around a text: its chat template, marks of begin and end.
+    pub tokens_around: u64,
 }
 
 /// Which length the outputs are asked to have.
@@ -194,7 +217,7 @@ impl EndedBy {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ApiRoute {
-    /// The API of the recording.
+    /// The API of the recording; `synthetic` where prompts are of our own.
     pub recorded: String,
     /// The API they were sent to.
     pub sent: String,
@@ -299,6 +322,8 @@ pub struct ReplaySettings {
     pub include_utility: bool,
     /// What the requests say.
     pub content: ContentMode,
+    /// Synthetic content sent as text: what it was made of. Null: token ids, or other content.
+    pub synthetic_text: Option<SyntheticText>,
     /// What became of the waits for tools.
     pub tool_time: ToolTime,
     /// What became of the waits for humans.

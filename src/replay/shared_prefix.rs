@@ -1,7 +1,7 @@
 //! What a request finds in the engine's cache by plan, beyond its own thread's earlier turns: leading
 //! units that other threads, sessions or passes have sent before, as far as cache sharing lets them.
 //!
-//! Pure. The plan's prompts are laid into a tree of units, each as deep as others may share it: system
+//! Pure. The plan's prompts are laid into a tree of units (of pieces, where they are our own), each as deep as others may share it: system
 //! text and tools alone where a salt follows them, whole prompts where none does. While requests are
 //! sent, the tree's places are marked, for each group of trajectories that share; the deepest marked
 //! place on a request's way is what it shares. The cache is taken to be as large as that needs.
@@ -11,6 +11,7 @@ use std::sync::{Mutex, PoisonError};
 
 use super::plan::{PlannedRequest, UnitFacts};
 use super::salts::{CacheSharing, Salts};
+use super::tokens::Piece;
 
 /// The place of the empty prefix.
 const ROOT: u32 = 0;
@@ -28,6 +29,8 @@ struct Node {
 pub struct SharedPrefix {
     /// The deepest place that others may share.
     leaf: u32,
+    /// The deepest place that its own trajectory may share, where that is known to be deeper.
+    own_leaf: u32,
     /// Bytes of all units of the prompt.
     n_bytes: u64,
 }
@@ -36,6 +39,8 @@ pub struct SharedPrefix {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct PrefixTree {
     nodes: Vec<Node>,
+    /// For each place of a tree of pieces: which sequence it goes on with, and how long.
+    stems: Vec<(u32, u64)>,
 }
 
 /// Lays prompts into a tree, thread by thread.
@@ -82,7 +87,7 @@ impl<'a> PrefixPlanner<'a> {
                 self.path.push(leaf);
             }
         }
-        SharedPrefix { leaf, n_bytes }
+        SharedPrefix { leaf, own_leaf: ROOT, n_bytes }
     }
 
     fn child(&mut self, parent: u32, unit: u32, n_bytes: u64) -> u32 {
@@ -93,41 +98,134 @@ impl<'a> PrefixPlanner<'a> {
     }
 
     pub(super) fn finish(self) -> PrefixTree {
-        PrefixTree { nodes: self.nodes }
+        PrefixTree { nodes: self.nodes, stems: Vec::new() }
     }
+}
+
+/// Lays prompts of our own into a tree, thread by thread; its bytes are tokens. Pieces of one seed begin
+/// alike, so a piece that was cut is shared as far as it goes.
+#[derive(Debug)]
+pub(super) struct PiecePlanner {
+    sharing: CacheSharing,
+    tree: PrefixTree,
+    children: HashMap<(u32, Piece), u32>,
+    /// Sequences by the place that they follow and their seed.
+    sequences: HashMap<(u32, u64), u32>,
+    /// The last prompt's pieces and places.
+    path: Vec<(Piece, u32)>,
+}
+
+impl PiecePlanner {
+    pub(super) fn new(sharing: CacheSharing) -> Self {
+        let root = Node { parent: ROOT, n_bytes: 0 };
+        Self {
+            sharing,
+            tree: PrefixTree { nodes: vec![root], stems: vec![(ROOT, 0)] },
+            children: HashMap::new(),
+            sequences: HashMap::new(),
+            path: Vec::new(),
+        }
+    }
+
+    /// Lays the next prompt, of whose pieces the first `n_head` are what sessions may share.
+    pub(super) fn add(&mut self, pieces: &[Piece], n_head: usize) -> SharedPrefix {
+        let known = self.path.iter().zip(pieces).take_while(|((known, _), piece)| known == *piece);
+        let n_known = known.count();
+        self.path.truncate(n_known);
+        for piece in &pieces[n_known..] {
+            let place = self.child(self.at(self.path.len()), *piece);
+            self.path.push((*piece, place));
+        }
+        let (head, whole) = (self.at(n_head), self.at(self.path.len()));
+        let n_bytes = self.tree.nodes[whole as usize].n_bytes;
+        match self.sharing {
+            CacheSharing::System => SharedPrefix { leaf: head, own_leaf: whole, n_bytes },
+            CacheSharing::Trajectory | CacheSharing::None | CacheSharing::Recorded => {
+                SharedPrefix { leaf: whole, own_leaf: ROOT, n_bytes }
+            }
+        }
+    }
+
+    /// The place behind so many pieces of the last prompt.
+    fn at(&self, n_pieces: usize) -> u32 {
+        n_pieces.checked_sub(1).map_or(ROOT, |last| self.path[last].1)
+    }
+
+    fn child(&mut self, parent: u32, piece: Piece) -> u32 {
+        let Self { tree, children, sequences, .. } = self;
+        *children.entry((parent, piece)).or_insert_with(|| {
+            let tokens = u64::from(piece.tokens);
+            let n_sequences = sequences.len() as u32;
+            let sequence = *sequences.entry((parent, piece.seed)).or_insert(n_sequences);
+            let n_bytes = tree.nodes[parent as usize].n_bytes + tokens;
+            tree.nodes.push(Node { parent, n_bytes });
+            tree.stems.push((sequence, tokens));
+            tree.nodes.len() as u32 - 1
+        })
+    }
+
+    pub(super) fn finish(self) -> PrefixTree {
+        self.tree
+    }
+}
+
+/// Trajectories that share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Group {
+    /// All of them.
+    All,
+    /// Those of one pass.
+    Pass(u64),
+    /// One alone.
+    Trajectory(u64),
+}
+
+/// What a group has sent.
+#[derive(Debug, Default)]
+struct Sent {
+    places: HashSet<u32>,
+    /// The most of each sequence.
+    sequences: HashMap<u32, u64>,
 }
 
 /// What has been sent so far, for each group of trajectories that share.
 #[derive(Debug, Default)]
 pub(super) struct SentPrefixes {
-    sent: Mutex<HashMap<u64, HashSet<u32>>>,
+    sent: Mutex<HashMap<Group, Sent>>,
 }
 
 impl SentPrefixes {
-    /// Marks a prompt as sent in a group; the recorded tokens of what had been sent there before, by
-    /// its share of the prompt's bytes.
+    /// Marks a prompt as sent in a group, up to the place `leaf`; the recorded tokens of what had been
+    /// sent there before, by its share of the prompt's bytes.
     pub(super) fn send(
         &self,
         tree: &PrefixTree,
-        group: u64,
-        prefix: SharedPrefix,
+        group: Group,
+        (leaf, n_bytes): (u32, u64),
         prompt_tokens: u64,
     ) -> u64 {
+        if leaf == ROOT || n_bytes == 0 {
+            return 0;
+        }
         let mut sent = self.sent.lock().unwrap_or_else(PoisonError::into_inner);
         let sent = sent.entry(group).or_default();
-        let mut at = prefix.leaf;
-        while at != ROOT && sent.insert(at) {
+        let (mut at, mut begun) = (leaf, 0);
+        while at != ROOT && sent.places.insert(at) {
+            // The last one looked at is the first that was not sent whole.
+            if let Some((sequence, tokens)) = tree.stems.get(at as usize) {
+                let longest = sent.sequences.entry(*sequence).or_default();
+                begun = (*longest).min(*tokens);
+                *longest = (*longest).max(*tokens);
+            }
             at = tree.nodes[at as usize].parent;
         }
         let shared = tree.nodes.get(at as usize).map_or(0, |node| node.n_bytes);
-        if prefix.n_bytes == 0 {
-            return 0;
-        }
-        (prompt_tokens as f64 * shared as f64 / prefix.n_bytes as f64).round() as u64
+        // Where even the leaf was sent, nothing is begun.
+        (prompt_tokens as f64 * (shared + begun) as f64 / n_bytes as f64).round() as u64
     }
 
     /// Forgets a group that sends no more.
-    pub(super) fn forget(&self, group: u64) {
+    pub(super) fn forget(&self, group: Group) {
         self.sent.lock().unwrap_or_else(PoisonError::into_inner).remove(&group);
     }
 }
@@ -153,128 +251,42 @@ impl Sharing {
         trajectory: u64,
         request: &PlannedRequest,
     ) -> Option<u64> {
-        let group = match self.salts.sharing() {
-            CacheSharing::None => return Some(0),
-            CacheSharing::System => self.salts.pass(trajectory),
-            CacheSharing::Trajectory => trajectory,
-            CacheSharing::Recorded => 0,
-        };
         let prompt_tokens = request.planned_prompt_tokens.unwrap_or_default();
-        let others = self.sent.send(tree, group, request.shared_prefix, prompt_tokens);
-        request.planned_cached_tokens.map(|own| own.max(others))
+        match self.found(tree, trajectory, request.shared_prefix, prompt_tokens) {
+            None => Some(0),
+            Some(found) => request.planned_cached_tokens.map(|own| own.max(found)),
+        }
+    }
+
+    /// Tokens of a prompt that a trajectory's group has sent before; none where nothing is shared.
+    fn found(
+        &self,
+        tree: &PrefixTree,
+        trajectory: u64,
+        prefix: SharedPrefix,
+        prompt_tokens: u64,
+    ) -> Option<u64> {
+        let own = Group::Trajectory(trajectory);
+        let group = match self.salts.sharing() {
+            CacheSharing::None => return None,
+            CacheSharing::System => Group::Pass(self.salts.pass(trajectory)),
+            CacheSharing::Trajectory => own,
+            CacheSharing::Recorded => Group::All,
+        };
+        let SharedPrefix { leaf, own_leaf, n_bytes } = prefix;
+        let of_others = self.sent.send(tree, group, (leaf, n_bytes), prompt_tokens);
+        let of_own = self.sent.send(tree, own, (own_leaf, n_bytes), prompt_tokens);
+        Some(of_others.max(of_own))
     }
 
     /// A trajectory sends no more.
     pub(super) fn trajectory_ended(&self, trajectory: u64) {
-        if self.salts.sharing() == CacheSharing::Trajectory {
-            self.sent.forget(trajectory);
+        if matches!(self.salts.sharing(), CacheSharing::Trajectory | CacheSharing::System) {
+            self.sent.forget(Group::Trajectory(trajectory));
         }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Units are letters: capitals are system text and tools, 100 bytes each.
-    fn prefixes(
-        sharing: CacheSharing,
-        prompts: &[(&str, usize)],
-    ) -> (PrefixTree, Vec<SharedPrefix>) {
-        let facts: Vec<UnitFacts> = (0..128_u8)
-            .map(|unit| UnitFacts {
-                n_bytes: 100,
-                is_head: unit.is_ascii_uppercase(),
-                ..UnitFacts::default()
-            })
-            .collect();
-        let mut planner = PrefixPlanner::new(sharing, &facts);
-        let prefixes = prompts
-            .iter()
-            .map(|(units, n_known)| {
-                let units: Vec<u32> = units.bytes().map(u32::from).collect();
-                planner.add(&units, *n_known, true)
-            })
-            .collect();
-        (planner.finish(), prefixes)
-    }
-
-    /// Prompts as `(group, units, units shared with the prompt before)`, 10 tokens a unit, and the
-    /// tokens that each shares with what was sent before it.
-    #[track_caller]
-    fn check(sharing: CacheSharing, prompts: &[(u64, &str, usize)], expected: &[u64]) {
-        let texts: Vec<(&str, usize)> = prompts.iter().map(|it| (it.1, it.2)).collect();
-        let (tree, prefixes) = prefixes(sharing, &texts);
-        let sent = SentPrefixes::default();
-        let shared: Vec<u64> = prompts
-            .iter()
-            .zip(prefixes)
-            .map(|((group, units, _), prefix)| {
-                sent.send(&tree, *group, prefix, units.len() as u64 * 10)
-            })
-            .collect();
-        assert_eq!(shared, expected);
-    }
-
-    #[test]
-    fn heads_are_shared_in_a_group_and_no_further() {
-        let prompts = [
-            (0, "STUabc", 0),
-            // The next turn of that thread, whose head is known.
-            (0, "STUabcde", 6),
-            // The same session once more, another one, another head, a subagent's head.
-            (0, "STUabc", 0),
-            (0, "STUxyz", 0),
-            (0, "STVabc", 0),
-            (0, "Tabc", 0),
-            (0, "abc", 0),
-            // Another group has sent nothing.
-            (1, "STUabc", 0),
-            (1, "STUabc", 6),
-        ];
-        for sharing in [CacheSharing::System, CacheSharing::Trajectory] {
-            check(sharing, &prompts, &[0, 30, 30, 30, 20, 0, 0, 0, 30]);
-        }
-        // The last unit is none of the head, whatever it looks like.
-        check(CacheSharing::System, &[(0, "ST", 0), (0, "ST", 0)], &[0, 10]);
-        // A reset that keeps a part of the head.
-        check(CacheSharing::System, &[(0, "STUab", 0), (0, "STVab", 2)], &[0, 20]);
-        check(CacheSharing::System, &[(0, "ab", 0), (0, "abU", 2), (0, "U", 0)], &[0, 0, 0]);
-    }
-
-    #[test]
-    fn without_salts_all_that_is_equal_is_shared() {
-        let prompts = [
-            (0, "STabc", 0),
-            (0, "STabcde", 5),
-            (0, "STabx", 4),
-            (0, "STabcd", 4),
-            (0, "STabcde", 0),
-            (0, "", 0),
-        ];
-        check(CacheSharing::Recorded, &prompts, &[0, 50, 40, 60, 70, 0]);
-    }
-
-    #[test]
-    fn a_raw_prompt_has_no_head() {
-        let facts = [UnitFacts { n_bytes: 100, is_head: true, ..UnitFacts::default() }; 3];
-        for (sharing, shared) in [(CacheSharing::System, 0), (CacheSharing::Recorded, 30)] {
-            let mut planner = PrefixPlanner::new(sharing, &facts);
-            let prefixes = [(); 2].map(|()| planner.add(&[0, 1, 2], 0, false));
-            let (tree, sent) = (planner.finish(), SentPrefixes::default());
-            assert_eq!(prefixes.map(|prefix| sent.send(&tree, 0, prefix, 30)), [0, shared]);
-        }
-    }
-
-    #[test]
-    fn a_group_is_forgotten() {
-        let (tree, prefixes) = prefixes(CacheSharing::Trajectory, &[("STa", 0)]);
-        let sent = SentPrefixes::default();
-        let again = || sent.send(&tree, 5, prefixes[0], 30);
-        assert_eq!((again(), again()), (0, 20));
-        sent.forget(5);
-        assert_eq!(again(), 0);
-        // A tree of no prompts shares nothing.
-        assert_eq!(sent.send(&PrefixTree::default(), 9, SharedPrefix::default(), 30), 0);
-    }
-}
+#[path = "shared_prefix_tests.rs"]
+mod tests;

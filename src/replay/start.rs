@@ -3,6 +3,7 @@
 //! Reading the recording is `planning`'s affair, asking the engine `asked`'s, what the settings come to
 //! `resolve`'s.
 
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
@@ -73,6 +74,9 @@ pub struct ReplayConfig {
     pub api: ApiChoice,
     /// What the requests say.
     pub content: ContentMode,
+    /// Synthetic content: a `tokenizer.json` by which text is made; none: token ids where the engine
+    /// takes them, else text by its `/tokenize`.
+    pub tokenizer: Option<PathBuf>,
     /// What becomes of the recorded waits for tools.
     pub tool_time: ToolTime,
     /// What becomes of the recorded waits for humans.
@@ -99,8 +103,14 @@ impl ReplayConfig {
         if self.content == ContentMode::Synthetic && self.output_length == OutputLengthRule::Natural
         {
             return Err(Error::config(
-                "content synthetic: after text of our own no output ends of itself; choose recorded \
-                 output lengths or a number",
+                "content synthetic: where an answer to random text ends says nothing of an agent's; \
+                 choose recorded output lengths or a number",
+            ));
+        }
+        if self.content != ContentMode::Synthetic && self.tokenizer.is_some() {
+            return Err(Error::config(
+                "tokenizer: only text of our own is made by it; ask for content synthetic, or leave \
+                 it out",
             ));
         }
         if self.duration.is_some_and(|duration| duration.is_zero()) {
@@ -174,8 +184,9 @@ impl Replay {
         let plan = Arc::new(plan);
         let engine = Engine::ask(&config, &plan, clock).await?;
         let settings = settings(&run, &config, &plan, &engine, clock)?;
-        let synthetic = prompts.zip(engine.id_range);
-        let synthetic = synthetic.map(|(prompts, range)| Arc::new(Synthetic { prompts, range }));
+        let synthetic = prompts.zip(engine.vocabulary.clone());
+        let synthetic =
+            synthetic.map(|(prompts, vocabulary)| Arc::new(Synthetic { prompts, vocabulary }));
         Ok(PreparedReplay { run, config, plan, synthetic, engine, settings, clock })
     }
 }
@@ -312,7 +323,8 @@ impl PreparedReplay {
             progress: Arc::clone(&progress),
             phases: Arc::clone(&phases),
             on_error: config.on_error,
-            max_error_rate_pct: config.max_error_rate_pct,
+            // Of a share, the failures of all are counted by whoever shares it out.
+            max_error_rate_pct: config.max_error_rate_pct.filter(|_| start_at_ns.is_none()),
             pacing,
             order,
             share,

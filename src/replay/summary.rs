@@ -267,6 +267,7 @@ fn search_notes(capacity: &CapacityFigures, cache_sharing: CacheSharing) -> Vec<
     if capacity.unstable {
         notes.push("a level passed once and failed once: the lower answer is given".into());
     }
+    notes.extend(overstated_note(&capacity.speed_overstated_levels));
     if capacity.curve.iter().any(|row| !row.cache_reset) {
         let apart = if cache_sharing.has_salts() {
             "salts of its own kept each level from the prompts of those before it"
@@ -276,6 +277,20 @@ fn search_notes(capacity: &CapacityFigures, cache_sharing: CacheSharing) -> Vec<
         notes.push(format!("the engine's cache was not emptied before every level: {apart}"));
     }
     notes
+}
+
+/// What a reader must know of levels that were judged by speeds that are too good.
+fn overstated_note(levels: &[u32]) -> Option<String> {
+    let listed: Vec<String> = levels.iter().map(u32::to_string).collect();
+    (!levels.is_empty()).then(|| {
+        format!(
+            "the speed of level {} is overstated: responses go on for more than {} % of their time after \
+             their last chunk with output, so conditions on tpot and speed count tokens whose time they do \
+             not see",
+            listed.join(", "),
+            super::measure::UNSEEN_OUTPUT_LIMIT_PCT
+        )
+    })
 }
 
 /// What a reader must know of a preset that is no measurement to publish, or is not itself any more.

@@ -11,19 +11,12 @@
 use std::collections::HashMap;
 
 use super::plan::{Plan, PlannedRequest, SessionPlan};
-use super::tokens::seed_of;
+use super::salts::CacheSharing;
+use super::shared_prefix::PiecePlanner;
+use super::tokens::{Piece, seed_of};
 
 /// Where a recording tells no prompt tokens, units count a token for this many bytes.
 const BYTES_PER_TOKEN: u64 = 4;
-
-/// A run of token ids: the first `tokens` of a seed's sequence.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Piece {
-    /// The seed.
-    pub seed: u64,
-    /// Its length.
-    pub tokens: u32,
-}
 
 /// The pieces of a plan, each once, and the prompts as indices of them.
 #[derive(Debug, Default)]
@@ -37,9 +30,9 @@ pub struct SyntheticPrompts {
 }
 
 impl SyntheticPrompts {
-    /// The prompts of a plan, whose planned prompt and cached tokens become theirs. `unit_bytes` tells
-    /// the length of a unit's text.
-    pub fn of(plan: &mut Plan, unit_bytes: &dyn Fn(&str) -> u64) -> Self {
+    /// The prompts of a plan, whose planned prompt and cached tokens, and what they share as far as
+    /// `sharing` lets them, become theirs. `unit_bytes` tells the length of a unit's text.
+    pub fn of(plan: &mut Plan, sharing: CacheSharing, unit_bytes: &dyn Fn(&str) -> u64) -> Self {
         let mut prompts = Self::default();
         let bytes: Vec<u64> = plan.unit_hashes.iter().map(|hash| unit_bytes(hash)).collect();
         let seeds: Vec<u64> = plan.unit_hashes.iter().map(|hash| seed_of(hash)).collect();
@@ -48,7 +41,21 @@ impl SyntheticPrompts {
             let of_session = prompts.of_session(session, &mut units);
             prompts.prompts.push(of_session);
         }
+        prompts.lay_into_tree(plan, sharing);
         prompts
+    }
+
+    /// What the prompts have in common; which pieces several sessions have is known now.
+    fn lay_into_tree(&self, plan: &mut Plan, sharing: CacheSharing) {
+        let mut planner = PiecePlanner::new(sharing);
+        for (index, session) in plan.sessions.iter_mut().enumerate() {
+            for (at, request) in session.requests.iter_mut().enumerate() {
+                let pieces: Vec<Piece> = self.prompt(index, at).collect();
+                let n_head = pieces.iter().take_while(|piece| self.is_shared(piece.seed)).count();
+                request.shared_prefix = planner.add(&pieces, n_head);
+            }
+        }
+        plan.prefixes = planner.finish();
     }
 
     /// Whether several sessions have pieces of this seed.

@@ -68,7 +68,7 @@ fn request(plan: &mut Plan, turn: usize, line: &str) -> PlannedRequest {
 #[track_caller]
 fn check(sessions: &[(&str, &[&str])], expected: &[(&[u32], u64)]) -> SyntheticPrompts {
     let mut plan = plan(sessions);
-    let prompts = SyntheticPrompts::of(&mut plan, &bytes);
+    let prompts = SyntheticPrompts::of(&mut plan, CacheSharing::Recorded, &bytes);
     let mut found: Vec<(Vec<u32>, u64)> = Vec::new();
     for (at, session) in plan.sessions.iter().enumerate() {
         for (request, planned) in session.requests.iter().enumerate() {

@@ -36,13 +36,22 @@ impl IdRange {
     }
 }
 
+/// A run of token ids: the first `tokens` of a seed's sequence.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Piece {
+    /// The seed.
+    pub seed: u64,
+    /// Its length.
+    pub tokens: u32,
+}
+
 /// The seed of a name.
 pub fn seed_of(name: &str) -> u64 {
     (ContentHash::of(name.as_bytes()).0 >> 64) as u64
 }
 
 /// `SplitMix64` at a place of its sequence.
-fn mixed(seed: u64, index: u64) -> u64 {
+pub(super) fn mixed(seed: u64, index: u64) -> u64 {
     const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
     let mut state = seed.wrapping_add(STEP.wrapping_mul(index.wrapping_add(1)));
     state = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

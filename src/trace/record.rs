@@ -666,6 +666,11 @@ pub struct LevelRow {
     pub cache_reset: bool,
     /// The client was the bottleneck; null where it was not watched for long enough to tell.
     pub client_limited: Option<bool>,
+    /// Share of the judged responses' time that comes after their last chunk with output.
+    pub unseen_output_pct: Option<f64>,
+    /// That share is above 10 %, so that conditions on `tpot` and `speed` count tokens whose time they do
+    /// not see, and are judged too well. Null: no such condition, or the share is not known.
+    pub speed_overstated: Option<bool>,
     /// `pass`, `fail` or `invalid`.
     pub verdict: String,
     /// Why, in words.

@@ -279,6 +279,8 @@ const LEVELS: Columns = &[
     ("worst_agent_values", Text),
     ("cache_reset", Bool),
     ("client_limited", Bool),
+    ("unseen_output_pct", F64),
+    ("speed_overstated", Bool),
     ("verdict", Label),
     ("reason", Label),
     ("values", Text),

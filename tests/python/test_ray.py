@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import http.server
 import json
 import os
 import signal
+import threading
 import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.python.traffic import send
 
 import agentbench
 from agentbench._cli import run as command_line
@@ -28,6 +33,8 @@ TRAJECTORIES = 40
 # Sessions of three turns and of two take turns.
 REQUESTS = 100
 WAIT_SECONDS = 60.0
+FEWEST_ENDED = 20
+"""Requests that must have ended before a rate of errors says anything."""
 MINIMUM: dict[str, Any] = {"min_requests_per_agent": 1, "min_steady_s": 0.2}
 
 
@@ -227,6 +234,107 @@ def test_a_run_that_is_stopped_keeps_what_there_is(
     assert summary["settings"]["ended_by"] == "shutdown"
     assert summary["requests"]["ok"] > 2
     assert replay.done
+
+
+@pytest.mark.usefixtures("cluster")
+def test_too_many_failures_are_counted_over_all_workers(
+    engine: agentbench.SimulatedEngine, captured: Captured, tmp_path: Path
+) -> None:
+    with failing_front(engine.url) as url:
+        run = agentbench.replay(
+            captured.path,
+            url=url,
+            ray="auto",
+            workers=2,
+            agents=2,
+            duration_s=WAIT_SECONDS,
+            on_error="continue",
+            max_error_rate_pct=50.0,
+            human_time="none",
+            tool_time="none",
+            out=tmp_path / "run",
+        )
+    summary = run.summary()
+    assert summary is not None
+    assert summary["settings"]["ended_by"] == "error_rate"
+    assert any("more than 50 % of the requests failed" in note for note in summary["notes"])
+    requests = run.requests().to_pandas()
+    assert len(requests) >= FEWEST_ENDED
+    # Neither had seen enough by itself to end the run.
+    assert requests.groupby("worker").size().max() < FEWEST_ENDED
+    assert set(requests["worker"]) == {0, 1}
+
+
+@pytest.mark.usefixtures("cluster")
+def test_a_cluster_plays_beside_an_event_loop(
+    engine: agentbench.SimulatedEngine, captured: Captured, tmp_path: Path
+) -> None:
+    async def whole() -> agentbench.Run:
+        settings: dict[str, Any] = {"url": engine.url, "ray": "auto", "agents": 2}
+        return await agentbench.replay_async(captured.path, out=tmp_path / "whole", **settings)
+
+    assert set(asyncio.run(whole()).requests().to_pandas()["worker"]) == {0, 1}
+
+    async def cancelled() -> None:
+        out = tmp_path / "cut"
+        settings: dict[str, Any] = {"slo": ["ttft.p95<=100s"], "max_agents": 2, "min_steady_s": 600.0}
+        task = asyncio.create_task(
+            agentbench.capacity_async(captured.path, url=engine.url, ray="auto", out=out, **settings)
+        )
+        while not (out / "manifest.json").exists():
+            assert not task.done()
+            await asyncio.sleep(0.05)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(cancelled())
+    run = agentbench.Run.open(tmp_path / "cut")
+    summary = run.summary()
+    assert run.manifest["complete"]
+    assert summary is not None
+    assert summary["settings"]["ended_by"] == "shutdown"
+
+
+@contextlib.contextmanager
+def failing_front(engine_url: str) -> Iterator[str]:
+    """What the engine says of itself, and an error for every request of a recording."""
+
+    class Front(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:  # the name is http.server's
+            self.forward(None)
+
+        def do_POST(self) -> None:  # the name is http.server's
+            body = self.rfile.read(int(self.headers["content-length"]))
+            asked_before_a_run = not json.loads(body).get("stream") or b'"Hi"' in body
+            if asked_before_a_run:
+                self.forward(body)
+            else:
+                self.answer(500, b'{"error": {"message": "no"}}', "application/json")
+
+        def forward(self, body: bytes | None) -> None:
+            answer = send(engine_url + self.path, body)
+            headers = {name.lower(): value for name, value in answer.headers.items()}
+            self.answer(answer.status, answer.body, headers["content-type"])
+
+        def answer(self, status: int, body: bytes, content_type: str) -> None:
+            self.send_response(status)
+            self.send_header("content-type", content_type)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Front) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
 
 
 @pytest.mark.usefixtures("cluster")

@@ -161,6 +161,17 @@ def test_the_trace_is_the_same_wherever_it_lies(
     assert traces[1]["name"] == "moved"
 
 
+def test_a_level_judged_by_overstated_speed_says_so_beside_its_verdict(searched: package.Run, tmp_path: Path) -> None:
+    def change(summary: dict[str, Any], _: dict[str, Any]) -> None:
+        summary["capacity"]["curve"][0].update(speed_overstated=True, unseen_output_pct=34.5)
+
+    markdown = doctored(searched, tmp_path / "run", change).to_markdown()
+    verdicts = [row[1] for row in list(table(markdown, "levels").values())[1:]]
+    assert verdicts[0] == "pass, speed overstated"
+    assert set(verdicts[1:]) == {"pass"}
+    assert "level 0: 34.5 % of the responses' time comes after their last chunk with output" in markdown
+
+
 def test_a_search_reports_its_levels(searched: package.Run) -> None:
     summary, report = searched.summary(), package.report(searched)
     assert summary is not None
@@ -307,6 +318,11 @@ SEARCHED: list[tuple[str, str, Change]] = [
     ("invalid", "no result", lambda s, _: s["capacity"].update(max_agents=None, level=None)),
     ("not saturated", "no limit of the engine", lambda _s, _m: None),
     ("unstable", "both ways", lambda s, _: s["capacity"].update(unstable=True)),
+    (
+        "speed overstated",
+        "the speed of level 0 is overstated",
+        lambda s, _: s["notes"].append("the speed of level 0 is overstated: responses go on"),
+    ),
     ("energy invalid", "from nvml: GPU-0: a gap", _power_of_a_search),
 ]
 

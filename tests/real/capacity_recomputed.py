@@ -92,6 +92,11 @@ def _check_level(tables: Tables, level: dict[str, Any]) -> None:
     conditions = [Condition.of(text) for text in tables.capacity["settings"]["slo"]]
     values = {condition.text: condition.value(judged) for condition in conditions}
     assert json.loads(level["values"]) == pytest.approx(values)
+    seen_pct = 100 * answered["last_token_ms"].sum() / answered.dropna(subset="last_token_ms")["e2e_ms"].sum()
+    assert level["unseen_output_pct"] == pytest.approx(100 - seen_pct)
+    looked_at = any(condition.text.startswith(("tpot", "speed")) for condition in conditions)
+    overstated = level["speed_overstated"]
+    assert bool(overstated) == (100 - seen_pct > 10) if looked_at else overstated is None
     _check_agents(level, judged, conditions)
     _check_verdict(level, judged, conditions, tables.capacity["settings"]["minimum"])
     energy_j = _energy_j(tables, level)

@@ -125,3 +125,15 @@ def test_a_replay_pins_output_lengths(vllm: Engine, recorded: Recorded, tmp_path
     if sent == "responses":
         source = requests["source_request_id"]
         assert requests["prompt_tokens"].tolist() == turns.loc[source, "isl"].tolist()
+
+
+def test_answers_of_the_engine_are_items_of_the_next_request(vllm: Engine, recorded: Recorded, tmp_path: Path) -> None:
+    options = ["--agents", str(SESSIONS), "--tool-time", "0", "--api", "responses", "--content", "live"]
+    result = run_agentbench("replay", str(recorded.run), "--url", vllm.url, "--out", str(tmp_path / "run"), *options)
+    assert result.returncode == 0, result.stdout + result.stderr
+    requests = frame(agentbench.Run.open(tmp_path / "run"), "requests")
+    assert set(requests["status"]) == {"ok"}
+    assert set(requests["api"]) == {"responses"}
+    assert requests["live_answers"].tolist() == requests["turn"].tolist()
+    assert requests["turn"].max() > 0
+    assert set(requests["recorded_answers"]) == {0}

@@ -11,13 +11,13 @@ from rich.console import Group
 from rich.text import Text
 
 from agentbench import PRESETS, TIERS, Capacity, Run, SimulatedEngine, default_out, sample_trace
-from agentbench._figures import count, number
+from agentbench._figures import count
 from agentbench._report.levels import level_sections
 from agentbench._report.terminal import Rows
 
 from .cluster import check_reachable, handle_for, ray_options
 from .console import print_error, print_next, print_note, results
-from .live import Status
+from .live import Status, latencies_in_words, requests_in_words
 from .parameters import DURATION
 from .power import power_options, power_settings
 from .report import print_and_keep
@@ -153,7 +153,8 @@ def _search(handle: Capacity | RayRun) -> tuple[Run, bool]:
 
 def _verdict(level: dict[str, Any]) -> str:
     reason = f" ({level['reason']})" if level["reason"] else ""
-    return f"level {level['level']}: {level['agents']} agents: {level['verdict']}{reason}"
+    verdict = level["verdict"] + (", speed overstated" if level["speed_overstated"] else "")
+    return f"level {level['level']}: {level['agents']} agents: {verdict}{reason}"
 
 
 def _line(progress: CapacityProgress) -> str:
@@ -164,11 +165,8 @@ def _line(progress: CapacityProgress) -> str:
         f"{replay['elapsed_s']:.0f} s",
         replay["phase"],
         f"trajectories {count(replay['trajectories_done'])}",
-        f"requests {count(replay['requests_ok'])} ok",
-        f"{count(replay['requests_failed'])} failed",
-        f"{count(replay['requests_in_flight'])} open",
-        f"TTFT {number(replay['recent_ttft_ms'])} ms",
-        f"ITL {number(replay['recent_itl_ms'])} ms",
+        *requests_in_words(replay),
+        *latencies_in_words(replay),
     ]
     return ", ".join(parts)
 

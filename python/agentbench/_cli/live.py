@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Self
 
 from rich.live import Live
 
+from agentbench._figures import count, number
+
 from .console import messages
 
 if TYPE_CHECKING:
@@ -14,8 +16,24 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
+    from agentbench._types import ReplayProgress
+
 PLAIN_SECONDS = 10.0
 REFRESH_SECONDS = 0.2
+
+
+def requests_in_words(progress: ReplayProgress) -> list[str]:
+    """How many requests have come to what."""
+    return [
+        f"requests {count(progress['requests_ok'])} ok",
+        f"{count(progress['requests_failed'])} failed",
+        f"{count(progress['requests_in_flight'])} open",
+    ]
+
+
+def latencies_in_words(progress: ReplayProgress) -> list[str]:
+    """How quick the last answers were."""
+    return [f"TTFT {number(progress['recent_ttft_ms'])} ms", f"ITL {number(progress['recent_itl_ms'])} ms"]
 
 
 class Status:

@@ -13,11 +13,11 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 from agentbench import Replay, Run, SimulatedEngine, default_out, sample_trace
-from agentbench._figures import count, number
+from agentbench._figures import count
 
 from .cluster import check_reachable, handle_for, ray_options
 from .console import print_error, print_next, print_note, results
-from .live import Status
+from .live import Status, latencies_in_words, requests_in_words
 from .parameters import DURATION
 from .power import power_options, power_settings
 from .report import print_and_keep
@@ -155,14 +155,11 @@ def _line(progress: ReplayProgress) -> str:
         f"{progress['elapsed_s']:.0f} s",
         progress["phase"],
         f"trajectories {trajectories}",
-        f"requests {count(progress['requests_ok'])} ok",
-        f"{count(progress['requests_failed'])} failed",
-        f"{count(progress['requests_in_flight'])} open",
+        *requests_in_words(progress),
         f"tokens {count(progress['prompt_tokens'])} in",
         f"{count(progress['cached_tokens'])} cached",
         f"{count(progress['completion_tokens'])} out",
-        f"TTFT {number(progress['recent_ttft_ms'])} ms",
-        f"ITL {number(progress['recent_itl_ms'])} ms",
+        *latencies_in_words(progress),
     ]
     return ", ".join(parts)
 

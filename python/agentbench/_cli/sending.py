@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -27,6 +28,7 @@ PASSED_ON = (
     "max_retries",
     "include_utility",
     "content",
+    "tokenizer",
     "tool_time",
     "human_time",
     "output_length",
@@ -54,7 +56,13 @@ def sending_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--speed", type=click.Choice(SPEEDS), default=SPEEDS[0], show_default=True, help="Of the embedded engine."
         ),
-        click.option("--api", type=click.Choice(APIS), default=APIS[0], show_default=True, help="The API to send to."),
+        click.option(
+            "--api",
+            type=click.Choice(APIS),
+            default=APIS[0],
+            show_default=True,
+            help="The API to send to, converted where the recording is of another.",
+        ),
         click.option("--model", help="The model to ask for.  [default: the one that the engine serves]"),
         click.option(
             "--api-key",
@@ -138,9 +146,16 @@ def sending_options(command: Callable[..., Any]) -> Callable[..., Any]:
             type=click.Choice(CONTENTS),
             default=CONTENTS[0],
             show_default=True,
-            help="What requests say. live: the engine's own answers in place of the recorded ones. synthetic: token"
-            " ids of our own, as many as recorded, to /v1/completions; also for recordings of counts or block hashes"
-            " alone.",
+            help="What requests say. live: the engine's own answers in place of the recorded ones. synthetic: prompts"
+            " of our own, as many tokens as recorded, also for recordings of counts or block hashes alone: token ids"
+            " to /v1/completions where the engine takes them, else text.",
+        ),
+        click.option(
+            "--tokenizer",
+            type=click.Path(path_type=Path),
+            metavar="FILE",
+            help="The model's tokenizer.json, by which --content synthetic makes text.  [default: token ids, else text"
+            " by the engine's /tokenize]",
         ),
         click.option(
             "--tool-time",
@@ -161,7 +176,7 @@ def sending_options(command: Callable[..., Any]) -> Callable[..., Any]:
             default="recorded",
             show_default=True,
             metavar="recorded|natural|N",
-            help="Tokens to pin outputs to.",
+            help="Tokens to pin outputs to; natural, which --content synthetic does not take, pins none.",
         ),
         click.option(
             "--cache-sharing",

@@ -51,6 +51,7 @@ LABELS = {
     "max_retries": "retries",
     "include_utility": "utility turns sent",
     "max_active": "active agents at most",
+    "synthetic_text": "text of our own",
 }
 
 

@@ -62,9 +62,9 @@ def level_sections(levels: Sequence[dict[str, Any]]) -> tuple[Section, ...]:
     headings = [f"{condition}{_unit(condition)}" for condition in conditions]
     judged = tuple(_judged(level, conditions) for level in levels)
     work = tuple(_work(level) for level in levels)
-    reasons = tuple(f"level {level['level']}: {level['reason']}" for level in levels if level["reason"])
+    notes = tuple(note for level in levels for note in _notes(level))
     return (
-        Section("levels", judged, ("level", "agents", "verdict", *headings, "requests", "failed"), reasons, left=0),
+        Section("levels", judged, ("level", "agents", "verdict", *headings, "requests", "failed"), notes, left=0),
         Section(
             "work of the levels",
             work,
@@ -73,6 +73,18 @@ def level_sections(levels: Sequence[dict[str, Any]]) -> tuple[Section, ...]:
             left=0,
         ),
     )
+
+
+def _notes(level: dict[str, Any]) -> Iterator[str]:
+    """Why a level has its verdict, and what it is worth."""
+    if level["reason"]:
+        yield f"level {level['level']}: {level['reason']}"
+    if level.get("speed_overstated"):
+        unseen = number(level["unseen_output_pct"])
+        yield (
+            f"level {level['level']}: {unseen} % of the responses' time comes after their last chunk with output: tpot"
+            " and speed count tokens whose time they do not see"
+        )
 
 
 def _unit(condition: str) -> str:
@@ -86,7 +98,7 @@ def _judged(level: dict[str, Any], conditions: Sequence[str]) -> tuple[str, ...]
     return (
         count(level["level"]),
         count(level["agents"]),
-        level["verdict"],
+        level["verdict"] + (", speed overstated" if level.get("speed_overstated") else ""),
         *[number(values.get(condition)) for condition in conditions],
         count(level["n_requests"]),
         count(level["n_failed"]),

@@ -3,8 +3,8 @@
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 
-use super::{Control, Refusal};
-use crate::api::Api;
+use super::{Answer, Control, Refusal};
+use crate::api::{Api, parse_reply};
 use crate::error::Result;
 
 /// Which APIs an engine offers.
@@ -122,6 +122,20 @@ impl Control {
     pub async fn takes_token_ids(&self, model: &str) -> Result<bool> {
         // Low ids are in every vocabulary.
         self.takes_prompt(model, &[11, 12, 13]).await
+    }
+
+    /// Prompt tokens by the usage of an answer of one token to a request in this form; none where the
+    /// answer has none.
+    pub async fn prompt_tokens(&self, api: Api, mut body: Value) -> Result<Answer<Option<u64>>> {
+        body[limit_name(api)] = json!(1);
+        if api == Api::Responses {
+            body["store"] = json!(false);
+        }
+        let (status, reply) = self.post(api.path(), &body).await?;
+        if !status.is_success() {
+            return Ok(Answer::Refused(Refusal::new(status, &reply)));
+        }
+        Ok(Answer::Given(parse_reply(api, reply.as_bytes()).usage.prompt_tokens))
     }
 
     /// Whether Completions takes these token ids and counts them as they are.

@@ -16,7 +16,7 @@ pub(super) const NO_RESULT: &str =
     "Error: this call was not run; the recording has no result for it.";
 
 /// Stands for a recorded result without text where it becomes user text, which may not be empty.
-const EMPTY_RESULT: &str = "(no output)";
+pub(super) const EMPTY_RESULT: &str = "(no output)";
 
 /// Where a live answer departs from the recorded one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -63,23 +63,28 @@ impl<'a> Recorded<'a> {
 
 /// A tool call, live or recorded.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Call {
-    id: String,
-    name: String,
+pub(super) struct Call {
+    pub(super) id: String,
+    pub(super) name: String,
 }
 
 /// Which recorded result goes to which live call.
-struct Pairing {
+pub(super) struct Pairing {
     /// For each result in body order: the live call, none where there is none left.
-    call_of_result: Vec<Option<usize>>,
+    pub(super) call_of_result: Vec<Option<usize>>,
     /// Live calls without a result.
-    unanswered: Vec<usize>,
-    departures: Departures,
+    pub(super) unanswered: Vec<usize>,
+    pub(super) departures: Departures,
 }
 
 impl Pairing {
     /// Results by their recorded call ids, in body order.
-    fn new(answer: &[ReplyBlock], live: &[Call], recorded: &[Call], results: &[String]) -> Self {
+    pub(super) fn new(
+        answer: &[ReplyBlock],
+        live: &[Call],
+        recorded: &[Call],
+        results: &[String],
+    ) -> Self {
         let position = |result: usize| {
             let id = &results[result];
             recorded.iter().position(|call| call.id == *id).unwrap_or(usize::MAX)
@@ -111,18 +116,18 @@ impl Pairing {
 }
 
 /// Arguments as the object that the APIs want; none where they are none.
-fn object(arguments: &str) -> Option<Value> {
+pub(super) fn object(arguments: &str) -> Option<Value> {
     if arguments.trim().is_empty() {
         return Some(json!({}));
     }
     serde_json::from_str(arguments).ok().filter(Value::is_object)
 }
 
-fn object_or_text(arguments: &str) -> Value {
+pub(super) fn object_or_text(arguments: &str) -> Value {
     object(arguments).unwrap_or_else(|| json!({"arguments": arguments}))
 }
 
-fn text<'a>(value: &'a Value, name: &str) -> &'a str {
+pub(super) fn text<'a>(value: &'a Value, name: &str) -> &'a str {
     value.get(name).and_then(Value::as_str).unwrap_or_default()
 }
 
@@ -130,7 +135,7 @@ fn list<'a>(value: &'a Value, name: &str) -> &'a [Value] {
     value.get(name).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-fn live_calls(answer: &[ReplyBlock]) -> Vec<Call> {
+pub(super) fn live_calls(answer: &[ReplyBlock]) -> Vec<Call> {
     let call = |block: &ReplyBlock| match block {
         ReplyBlock::ToolCall { id, name, .. } => Some(Call { id: id.clone(), name: name.clone() }),
         _ => None,

@@ -11,13 +11,14 @@ use std::collections::HashSet;
 use std::ops::Range;
 
 use super::answer::{self, Departures, Placed, Recorded};
+use super::answer_responses::{custom_tools, place_in_responses};
 use crate::api::{
     Api, ContentHash, ReplyBlock, UnitKind, list_elements, parse_request, replace_elements,
 };
 
 /// Whether requests of this API hold a history of messages that answers can be put into.
 pub(crate) fn has_history(api: Api) -> bool {
-    matches!(api, Api::Messages | Api::Chat)
+    matches!(api, Api::Messages | Api::Chat | Api::Responses)
 }
 
 /// What the engine said in one thread of one play, as long as it is played.
@@ -68,7 +69,16 @@ impl History {
 
     /// The request with the engine's answers in the place of the recorded ones.
     pub(crate) fn apply(&mut self, api: Api, body: &[u8]) -> Result<(Vec<u8>, LiveCounts), String> {
-        let messages = list_elements(body, "messages")?;
+        let list = list_name(api);
+        // A Responses request may be a text alone, in which nothing was said before.
+        let messages = match list_elements(body, list) {
+            Err(_) if api == Api::Responses => return Ok((body.to_vec(), self.nothing_said())),
+            messages => messages?,
+        };
+        let custom = match api {
+            Api::Responses => custom_tools(&list_elements(body, "tools").unwrap_or_default()),
+            Api::Messages | Api::Chat | Api::Completions => Vec::new(),
+        };
         let (spans, contents) = assistant_runs(api, body)?;
         let newest = self.newest.take();
         let runs = self.recognise(&contents, newest);
@@ -84,20 +94,24 @@ impl History {
                 continue;
             };
             counts.live += 1;
-            let placed =
-                self.place(api, answer, &messages[span.clone()], &messages[span.end..until])?;
+            let (recorded, after) = (&messages[span.clone()], &messages[span.end..until]);
+            let placed = self.place(api, answer, recorded, after, &custom)?;
             replaced.extend(placed.messages);
             if Some(answer) == newest {
                 counts.departures = placed.departures;
             }
         }
         self.runs = runs;
-        let body = if counts.live == 0 {
-            body.to_vec()
-        } else {
-            replace_elements(body, "messages", &replaced)?
-        };
+        let body =
+            if counts.live == 0 { body.to_vec() } else { replace_elements(body, list, &replaced)? };
         Ok((body, counts))
+    }
+
+    /// A request without a history.
+    fn nothing_said(&mut self) -> LiveCounts {
+        self.newest = None;
+        self.runs = Vec::new();
+        LiveCounts::default()
     }
 
     /// What each run of assistant messages of a request stands for.
@@ -136,6 +150,7 @@ impl History {
         answer: usize,
         recorded: &[&str],
         after: &[&str],
+        custom: &[String],
     ) -> Result<Placed, String> {
         let recorded = read_all(recorded)?;
         let after = read_all(after)?;
@@ -143,10 +158,19 @@ impl History {
         Ok(match api {
             Api::Messages => answer::place_in_messages(blocks, &recorded, &after),
             Api::Chat => answer::place_in_chat(blocks, &recorded, &after),
-            Api::Completions | Api::Responses => {
-                return Err("answers are put into histories of Messages and Chat only".to_owned());
+            Api::Responses => place_in_responses(blocks, &recorded, &after, custom),
+            Api::Completions => {
+                return Err("a raw prompt has no history that answers could be put into".to_owned());
             }
         })
+    }
+}
+
+/// The list that holds a request's messages.
+fn list_name(api: Api) -> &'static str {
+    match api {
+        Api::Responses => "input",
+        Api::Messages | Api::Chat | Api::Completions => "messages",
     }
 }
 

@@ -152,3 +152,27 @@ fn bytes_that_no_answer_touches_stay() {
         r#"{ "messages" : [{"role":"user", "content":"\u0061"},{"role":"assistant","content":"A"},{"role":"user", "content" : "b"}], "n":1.0 }"#
     );
 }
+
+#[test]
+fn items_of_a_response_are_a_history_too() {
+    let mut history = History::default();
+    let mut send = |input: Value| {
+        let body = json!({"model": "m", "tools": null, "input": input}).to_string();
+        let (sent, counts) = history.apply(Api::Responses, body.as_bytes()).unwrap();
+        let sent: Value = serde_json::from_slice(&sent).unwrap();
+        let call =
+            ReplyBlock::ToolCall { id: "live".into(), name: "exec".into(), arguments: "{}".into() };
+        history.answered(Some(vec![call]));
+        (sent["input"].clone(), counts.live, counts.recorded)
+    };
+    // A text alone has no history.
+    assert_eq!(send(json!("fix it")), (json!("fix it"), 0, 0));
+    let user = json!({"type": "message", "role": "user", "content": "fix it"});
+    let asked =
+        json!({"type": "function_call", "call_id": "r1", "name": "exec", "arguments": "{\"a\":1}"});
+    let output = |id: &str| json!({"type": "function_call_output", "call_id": id, "output": "4"});
+    let live =
+        json!({"type": "function_call", "call_id": "live", "name": "exec", "arguments": "{}"});
+    let history = json!([user, {"type": "reasoning", "summary": []}, asked, output("r1")]);
+    assert_eq!(send(history), (json!([user, live, output("live")]), 1, 0));
+}

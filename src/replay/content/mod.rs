@@ -6,6 +6,7 @@
 //! the engine's own answers take the place of the recorded ones (`live`).
 
 mod answer;
+mod answer_responses;
 mod live;
 mod synthetic;
 
@@ -23,7 +24,7 @@ use crate::error::Result;
 use crate::trace::Run;
 use live::History;
 pub(super) use live::{LiveCounts, has_history};
-pub(super) use synthetic::Synthetic;
+pub(super) use synthetic::{Synthetic, TextVocabulary, Vocabulary, text_body};
 
 /// Builds bodies.
 #[derive(Debug)]
@@ -101,7 +102,7 @@ impl Contents {
         let request = &self.plan.sessions[session].requests[at];
         let api = self.api(request);
         let mut body = match &self.synthetic {
-            Some(synthetic) => synthetic.body(session, at, salt),
+            Some(synthetic) => synthetic.body(api, session, at, salt),
             None => self.recorded(request, api)?,
         };
         let mut live = None;

@@ -130,6 +130,7 @@ pub(crate) fn config(url: String) -> ReplayConfig {
         include_utility: true,
         api: ApiChoice::Auto,
         content: ContentMode::Recorded,
+        tokenizer: None,
         tool_time: ToolTime::Recorded,
         human_time: HumanTime::Recorded,
         output_length: OutputLengthRule::Recorded,
