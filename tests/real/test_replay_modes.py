@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 pytestmark = pytest.mark.timeout(900)
-BLOCK = 16
-"""Tokens of a block of vLLM's prefix cache."""
+BLOCK = 128
+"""Tokens of a block of the prefix cache of vLLM on a CPU, the largest there is."""
 TOKENIZER = ROOT / "model/tokenizer.json"
 WAIT_SECONDS = 60.0
 
@@ -69,7 +69,7 @@ def test_synthetic_prompts_have_exactly_the_tokens_planned(
     # What a thread had sent is in the cache, but for a block that is not full, and no more than was planned.
     later = requests[requests["turn"] > 0]
     around = 0 if text is None else text["tokens_around"]
-    missed = later["planned_cached_tokens"] - later["cached_tokens"]
+    missed = later["planned_cached_tokens"].astype(int) - later["cached_tokens"].astype(int)
     assert (missed > -around - BLOCK).all()
     assert (missed < BLOCK + around).mean() > 0.9
 
