@@ -203,8 +203,8 @@ async fn tokens_around(
         let text = words.text(std::iter::once((seed_of(&format!("trial of {n}")), n)), n);
         let mut body = text_body(api, &text);
         body["model"] = model.into();
-        let counted = match control.prompt_tokens(api, body).await? {
-            Answer::Given(Some(counted)) => counted,
+        let prompt_tokens = match control.prompt_tokens(api, body).await? {
+            Answer::Given(Some(tokens)) => tokens,
             Answer::Given(None) => {
                 return Err(Error::upstream(
                     control.url(),
@@ -227,7 +227,7 @@ async fn tokens_around(
                 ));
             }
         };
-        around.push(counted.checked_sub(n));
+        around.push(prompt_tokens.checked_sub(n));
     }
     match around.as_slice() {
         [Some(few), Some(many)] if few == many => Ok(*few),

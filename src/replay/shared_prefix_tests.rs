@@ -85,9 +85,9 @@ fn a_raw_prompt_has_no_head() {
         let mut planner = PrefixPlanner::new(sharing, &facts);
         let prefixes = [(); 2].map(|()| planner.add(&[0, 1, 2], 0, false));
         let (tree, sent) = (planner.finish(), SentPrefixes::default());
-        let send =
+        let shared_by =
             |prefix: SharedPrefix| sent.send(&tree, Group::All, (prefix.leaf, prefix.n_bytes), 30);
-        assert_eq!(prefixes.map(send), [0, shared]);
+        assert_eq!(prefixes.map(shared_by), [0, shared]);
     }
 }
 

@@ -144,7 +144,7 @@ mod tests {
         let after: Vec<Recorded<'_>> =
             after.iter().map(|raw| Recorded::read(raw).unwrap()).collect();
         let placed = place_in_responses(answer, &recorded, &after, &["patch".to_owned()]);
-        let items = placed.messages.iter().map(|item| serde_json::from_str(item).unwrap());
+        let items = placed.messages.iter().map(|item| serde_json::from_str::<Value>(item).unwrap());
         (items.collect(), placed)
     }
 
