@@ -133,6 +133,9 @@ def test_opencode_gets_a_provider(bare: Path) -> None:
     assert provider["options"]["baseURL"] == f"{URL}/v1"
     assert provider["models"]["tiny"]["limit"] == {"context": 40_960, "output": 128}
     assert (config["autoupdate"], config["share"]) == (False, "disabled")
+    command = agent.command(Path("/b/opencode"), "t", bare, environment={}, max_turns=3)
+    assert command[:2] == ["/usr/bin/env", 'OPENCODE_CONFIG_CONTENT={"agent": {"build": {"steps": 3}}}']
+    assert command[2:4] == ["/b/opencode", "run"]
 
 
 def test_mini_swe_agent_gets_model_and_step_limit(bare: Path) -> None:
