@@ -118,7 +118,8 @@ pub(super) fn tool_results(api: Api, role: &str, message: &Map<String, Value>) -
             let result = |block: &Value| ToolResult {
                 call_id: block["tool_use_id"].as_str().unwrap_or_default().to_owned(),
                 result_bytes: text_bytes(block.get("content")),
-                is_error: block["is_error"].as_bool(),
+                // Left out, it means no error.
+                is_error: Some(block["is_error"].as_bool().unwrap_or(false)),
             };
             blocks.filter(is_result).map(result).collect()
         }

@@ -16,8 +16,10 @@ pub(super) struct AgentHints {
     /// The agent, by its `User-Agent`.
     pub(super) agent: Option<String>,
     pub(super) session: Option<String>,
-    /// Claude Code's or Codex' name for a subagent.
+    /// Claude Code's or Codex' name for a subagent; `OpenCode`'s is the session that it gives each of them.
     pub(super) agent_id: Option<String>,
+    /// The agent, or the session, that started this subagent.
+    pub(super) parent: Option<String>,
     pub(super) says_subagent: bool,
     pub(super) says_auxiliary: bool,
     durations: Option<String>,
@@ -26,6 +28,12 @@ pub(super) struct AgentHints {
 impl AgentHints {
     pub(super) fn of(headers: &HeaderMap) -> Self {
         let class = named(headers, "x-claude-code-request-class");
+        let class = class.as_deref().unwrap_or_default();
+        let own_session = SESSION_HEADERS.iter().find_map(|name| named(headers, name));
+        // `OpenCode` gives a subagent a session of its own and names the one that it belongs to.
+        let parent_session =
+            named(headers, "x-parent-session-id").filter(|_| own_session.is_some());
+        let child_session = own_session.clone().filter(|_| parent_session.is_some());
         // Codex names session and thread; the main thread has the session's own name.
         let codex_thread = named(headers, "thread-id")
             .filter(|thread| named(headers, "session-id").is_some_and(|it| it != *thread));
@@ -34,10 +42,11 @@ impl AgentHints {
                 .get(header::USER_AGENT)
                 .and_then(|value| value.to_str().ok())
                 .and_then(agent_name),
-            session: SESSION_HEADERS.iter().find_map(|name| named(headers, name)),
-            agent_id: named(headers, "x-claude-code-agent-id").or(codex_thread),
-            says_subagent: class.as_deref() == Some("subagent"),
-            says_auxiliary: class.as_deref() == Some("auxiliary"),
+            session: parent_session.clone().or(own_session),
+            agent_id: named(headers, "x-claude-code-agent-id").or(codex_thread).or(child_session),
+            parent: named(headers, "x-claude-code-parent-agent-id").or(parent_session),
+            says_subagent: ["subagent", "workflow"].contains(&class),
+            says_auxiliary: ["auxiliary", "side_reply"].contains(&class),
             durations: named(headers, "x-claude-code-prev-tool-durations"),
         }
     }
@@ -130,6 +139,26 @@ mod tests {
         assert_eq!(hints(&[("thread-id", "t2")]).agent_id, None);
         let long = "x".repeat(201);
         assert_eq!(hints(&[("x-session-id", &long), ("session-id", " ")]).session, None);
+    }
+
+    #[test]
+    fn a_subagent_names_who_started_it() {
+        let nested = hints(&[
+            ("x-claude-code-session-id", "abc"),
+            ("x-claude-code-agent-id", "a2"),
+            ("x-claude-code-parent-agent-id", "a1"),
+            ("x-claude-code-request-class", "workflow"),
+        ]);
+        assert_eq!(
+            (nested.session.as_deref(), nested.parent.as_deref()),
+            (Some("abc"), Some("a1"))
+        );
+        assert!(nested.says_subagent);
+        let child = hints(&[("x-session-id", "child"), ("x-parent-session-id", "root")]);
+        assert_eq!(child.session.as_deref(), Some("root"));
+        assert_eq!(child.agent_id.as_deref(), Some("child"));
+        assert_eq!(child.parent.as_deref(), Some("root"));
+        assert_eq!(hints(&[("x-parent-session-id", "root")]), AgentHints::default());
     }
 
     #[test]

@@ -226,12 +226,15 @@ impl Watch for BodyWatch {
 
     fn end(self, how: End, at_ns: i64) {
         match (&self.direction, &how) {
-            (Direction::Down { .. }, End::Cancelled) => self.counters.client_cancelled(),
+            // What is recorded is counted by its outcome: many clients hang up on the last event.
+            (Direction::Down { .. }, End::Cancelled) if self.copy.is_none() => {
+                self.counters.client_cancelled();
+            }
             (Direction::Down { engine, .. }, End::Error(_)) => {
                 self.counters.upstream_error(*engine)
             }
             (Direction::Up(upload), _) => upload.0.store(true, Ordering::Release),
-            (Direction::Down { .. }, End::Complete) => {}
+            (Direction::Down { .. }, End::Complete | End::Cancelled) => {}
         }
         let Some((copy, recording)) = self.copy else { return };
         let copied = Some(Copied { copy, end: how, ended_ns: at_ns });

@@ -46,6 +46,8 @@ pub struct Seen<'a> {
     pub session: Option<&'a str>,
     /// The subagent's own name, where one is given.
     pub agent_id: Option<&'a str>,
+    /// The name of the agent that started it, where one is given.
+    pub parent_agent: Option<&'a str>,
     /// The request says that a subagent sends it.
     pub subagent: bool,
     /// Not the agent's work: titles, summaries.
@@ -115,6 +117,8 @@ pub struct Lineage {
     /// By named session (none: a session known by lineage alone) and root.
     by_root: HashMap<(Option<Arc<str>>, u128), Vec<ThreadKey>>,
     by_agent: HashMap<(Arc<str>, String), ThreadKey>,
+    /// Sessions by the subagents that are named in them.
+    agent_sessions: HashMap<String, Arc<str>>,
     sessions: HashMap<Arc<str>, Session>,
     max_threads: usize,
     threads_opened: u64,
@@ -138,6 +142,7 @@ impl Lineage {
             threads: HashMap::new(),
             by_root: HashMap::new(),
             by_agent: HashMap::new(),
+            agent_sessions: HashMap::new(),
             sessions: HashMap::new(),
             max_threads,
             threads_opened: 0,
@@ -150,6 +155,11 @@ impl Lineage {
     /// Sessions seen so far.
     pub fn sessions_opened(&self) -> u64 {
         self.sessions_opened
+    }
+
+    /// The session of a subagent, by the name that it goes under.
+    pub fn session_of_agent(&self, agent_id: &str) -> Option<Arc<str>> {
+        self.agent_sessions.get(agent_id).cloned()
     }
 
     /// Threads seen so far.
@@ -206,6 +216,7 @@ impl Lineage {
     }
 
     fn open(&mut self, seen: &Seen<'_>, prompt: &Prompt) -> ThreadKey {
+        let told_parent = self.told_parent(seen);
         let spawner = self.spawner_of(seen);
         let spawner_session = spawner
             .and_then(|key| self.threads.get(&key))
@@ -226,23 +237,25 @@ impl Lineage {
         let entry = self.sessions.entry(Arc::clone(&session)).or_default();
         entry.threads += 1;
         let is_subagent = seen.subagent || seen.agent_id.is_some() || spawner.is_some();
+        let parent = told_parent.or(spawner).or(entry.main);
         let (kind, parent) = match (seen.utility, is_subagent) {
-            (true, _) => (TurnKind::Utility, spawner.or(entry.main)),
-            (false, true) => (TurnKind::Subagent, spawner.or(entry.main)),
+            (true, _) => (TurnKind::Utility, parent),
+            (false, true) => (TurnKind::Subagent, parent),
             (false, false) => {
                 entry.main = Some(key);
                 (TurnKind::Main, None)
             }
         };
-        let id = match seen.agent_id {
-            Some(agent) => format!("{session}/agent-{agent}"),
+        let agent = agent_of(seen);
+        let id = match &agent {
+            Some((_, name)) => format!("{session}/agent-{name}"),
             None => format!("{session}/{key}"),
         };
-        let agent = agent_of(seen);
         let root = (seen.session.map(Arc::from), prompt.root_key());
         match &agent {
             Some(agent) => {
                 self.by_agent.insert(agent.clone(), key);
+                self.agent_sessions.insert(agent.1.clone(), Arc::clone(&session));
             }
             None => self.by_root.entry(root.clone()).or_default().push(key),
         }
@@ -264,6 +277,12 @@ impl Lineage {
         };
         self.threads.insert(key, thread);
         key
+    }
+
+    /// The thread that started this one, by name: the subagent's own for a side call of its.
+    fn told_parent(&self, seen: &Seen<'_>) -> Option<ThreadKey> {
+        let name = if seen.utility { seen.agent_id } else { seen.parent_agent };
+        self.by_agent.get(&named_agent(seen, name?)).copied()
     }
 
     /// The thread that gave another agent the prompt with which this request begins.
@@ -324,6 +343,7 @@ impl Lineage {
         let thread = self.threads.remove(&key)?;
         if let Some(agent) = &thread.agent {
             self.by_agent.remove(agent);
+            self.agent_sessions.remove(&agent.1);
         }
         if let Some(keys) = self.by_root.get_mut(&thread.root) {
             keys.retain(|other| *other != key);
@@ -341,8 +361,13 @@ impl Lineage {
     }
 }
 
+/// The subagent whose conversation a request is part of; a side call is part of none.
 fn agent_of(seen: &Seen<'_>) -> Option<(Arc<str>, String)> {
-    Some((Arc::from(seen.session.unwrap_or_default()), seen.agent_id?.to_owned()))
+    seen.agent_id.filter(|_| !seen.utility).map(|agent| named_agent(seen, agent))
+}
+
+fn named_agent(seen: &Seen<'_>, agent: &str) -> (Arc<str>, String) {
+    (Arc::from(seen.session.unwrap_or_default()), agent.to_owned())
 }
 
 #[cfg(test)]

@@ -190,7 +190,9 @@ impl Observer {
         response: &Response,
     ) -> Place {
         let parsed = &request.parsed;
-        let named = exchange.session.as_deref().or(hints.session.as_deref());
+        // A session that another one names as its parent may be a subagent's itself.
+        let root = hints.parent.as_deref().and_then(|it| self.lineage.session_of_agent(it));
+        let named = exchange.session.as_deref().or(root.as_deref()).or(hints.session.as_deref());
         let calls = response.reply.blocks.iter().filter_map(|block| match block {
             ReplyBlock::ToolCall { id, .. } => Some(id.as_str()),
             _ => None,
@@ -198,6 +200,7 @@ impl Observer {
         self.lineage.place(&Seen {
             session: named.or(parsed.session_hint.as_deref()),
             agent_id: hints.agent_id.as_deref(),
+            parent_agent: hints.parent.as_deref(),
             subagent: parsed.subagent_hint || hints.says_subagent,
             utility: parsed.utility_hint || hints.says_auxiliary,
             units: &parsed.units,

@@ -215,6 +215,10 @@ impl Counters {
         self.turns.fetch_add(1, Ordering::Relaxed);
         self.isl.fetch_add(row.isl.unwrap_or(0), Ordering::Relaxed);
         self.osl.fetch_add(row.osl.unwrap_or(0), Ordering::Relaxed);
+        // One that did not wait for the head was counted as it went.
+        if row.outcome == Outcome::ClientCancelled && row.http_status.is_some() {
+            self.client_cancelled();
+        }
         self.sessions.store(sessions, Ordering::Relaxed);
         self.threads.store(threads, Ordering::Relaxed);
         let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);

@@ -314,7 +314,7 @@ pub struct ToolCallRow {
     pub own_ms: Option<f64>,
     /// Length of the result's text.
     pub result_bytes: Option<u64>,
-    /// Whether the agent marked the result as an error.
+    /// Whether the agent marked the result as an error; null without a result, and in APIs that have no such mark.
     pub is_error: Option<bool>,
 }
 

@@ -133,6 +133,9 @@ def test_opencode_gets_a_provider(bare: Path) -> None:
     assert provider["options"]["baseURL"] == f"{URL}/v1"
     assert provider["models"]["tiny"]["limit"] == {"context": 40_960, "output": 128}
     assert (config["autoupdate"], config["share"]) == (False, "disabled")
+    command = agent.command(Path("/b/opencode"), "t", bare, environment={}, max_turns=3)
+    assert command[:2] == ["/usr/bin/env", 'OPENCODE_CONFIG_CONTENT={"agent": {"build": {"steps": 3}}}']
+    assert command[2:4] == ["/b/opencode", "run"]
 
 
 def test_mini_swe_agent_gets_model_and_step_limit(bare: Path) -> None:
@@ -141,7 +144,8 @@ def test_mini_swe_agent_gets_model_and_step_limit(bare: Path) -> None:
     assert environment["OPENAI_API_BASE"] == f"{URL}/v1"
     assert environment["MSWEA_MODEL_NAME"] == "openai/tiny"
     command = agent.command(Path("/b/mini"), "t", bare, environment=environment, max_turns=3)
-    assert command[-6:] == ["-c", "mini.yaml", "-c", "agent.step_limit=3", "--task", "t"]
+    assert command[-4:] == ["-c", "agent.step_limit=3", "--task", "t"]
+    assert command[command.index("-c") + 1] == "mini.yaml"
     assert agent.logs(bare) == []
     trajectory = Path(environment["MSWEA_GLOBAL_CONFIG_DIR"]) / "last_mini_run.traj.json"
     trajectory.touch()

@@ -17,6 +17,7 @@ from real_parts import (
     Capture,
     Engine,
     capturing,
+    finish_agent,
     free_port,
     start_claude,
     vllm_command,
@@ -74,7 +75,6 @@ def capture(vllm: Engine, tmp_path_factory: pytest.TempPathFactory) -> Capture:
         agents = [start_claude(folder / f"session-{k}", proxy, f"fix app.py, task {k}") for k in range(SESSIONS)]
         transcripts = []
         for agent in agents:
-            out, err = agent.communicate(timeout=240)
-            assert agent.returncode == 0, f"Claude Code failed: {out[-2000:]} {err[-2000:]}"
+            out = finish_agent("claude-code", agent)
             transcripts.append([json.loads(line) for line in out.splitlines() if line.startswith("{")])
     return Capture(recording.run, recording.counted, transcripts, recording.output)

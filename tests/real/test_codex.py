@@ -1,7 +1,6 @@
 """Codex over the Responses API against a real vLLM, recorded and replayed.
 
-The model calls a tool that Codex does not have; Codex answers every such call with an error and goes on,
-so its loop is real. The right answers are Codex' own: its events, its log, and vLLM's counters.
+The right answers are Codex' own: its events, its log, and vLLM's counters.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from real_parts import Counters, Engine, capturing, frame, start_codex, totals
+from real_parts import Counters, Engine, capturing, finish_agent, frame, start_codex, totals
 from real_parts import agentbench as run_agentbench
 
 import agentbench
@@ -46,7 +45,7 @@ def session_of(folder: Path, output: str) -> Session:
     events = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
     started = next(event for event in events if event["type"] == "thread.started")
     completed = next(event for event in events if event["type"] == "turn.completed")
-    (log,) = (folder / "home/sessions").rglob("*.jsonl")
+    (log,) = (folder / "home/.codex/sessions").rglob("*.jsonl")
     lines = [json.loads(line) for line in log.read_text().splitlines()]
     return Session(started["thread_id"], completed["usage"], lines)
 
@@ -60,9 +59,7 @@ def recorded(vllm: Engine, tmp_path_factory: pytest.TempPathFactory) -> Recorded
         agents = [start_codex(place, recording.proxy, f"fix app.py, task {k}") for k, place in enumerate(folders)]
         sessions = []
         for place, agent in zip(folders, agents, strict=True):
-            out, err = agent.communicate(timeout=240)
-            assert agent.returncode == 0, f"Codex failed: {out[-2000:]} {err[-2000:]}"
-            sessions.append(session_of(place, out))
+            sessions.append(session_of(place, finish_agent("codex", agent)))
     return Recorded(recording.run, sessions, recording.counted)
 
 

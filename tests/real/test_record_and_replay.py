@@ -13,17 +13,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 from real_parts import (
-    CLAUDE,
     MODEL_NAME,
     SESSIONS,
     Capture,
     Counters,
     Engine,
-    claude_environment,
+    agent_environment,
+    binary,
     frame,
     free_port,
     settled,
     totals,
+    with_own_path,
 )
 from real_parts import (
     agentbench as run_agentbench,
@@ -168,14 +169,15 @@ def test_capture_runs_a_command(vllm: Engine, tmp_path: Path) -> None:
     before = settled(vllm)
     home = tmp_path / "home"
     home.mkdir()
-    environment = claude_environment(home, "http://replaced.invalid")
+    claude = binary("claude-code")
+    environment = agent_environment("claude-code", home, "http://replaced.invalid")
     result = subprocess.run(
         [
             *[sys.executable, "-m", "agentbench", "capture", "--upstream", vllm.url],
             *["--listen", f"127.0.0.1:{free_port()}", "--out", str(tmp_path / "run"), "--"],
-            *[str(CLAUDE), "-p", "say hello", "--output-format", "json", "--dangerously-skip-permissions"],
+            *[str(claude), "-p", "say hello", "--output-format", "json", "--dangerously-skip-permissions"],
         ],
-        env=environment,
+        env=with_own_path(environment),
         cwd=home,
         stdin=subprocess.DEVNULL,
         capture_output=True,

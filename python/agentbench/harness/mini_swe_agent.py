@@ -59,8 +59,12 @@ class MiniSweAgent(Harness):
     ) -> list[str]:
         """Return a run without confirmation, of any cost, that ends once the agent submits."""
         del workdir, environment
-        limits = [] if max_turns is None else ["-c", "mini.yaml", "-c", f"agent.step_limit={max_turns}"]
-        return [str(binary), "--yolo", "--exit-immediately", "--cost-limit", "0", *limits, "--task", task]
+        # Its client library would call itself by its own name. Any of these takes the place of the default file.
+        settings = ["mini.yaml", f"model.model_kwargs.extra_headers.User-Agent={self.name}"]
+        if max_turns is not None:
+            settings.append(f"agent.step_limit={max_turns}")
+        options = ["--yolo", "--exit-immediately", "--cost-limit", "0"]
+        return [str(binary), *options, *(part for it in settings for part in ("-c", it)), "--task", task]
 
     def logs(self, home: Path) -> list[Path]:
         """Return the trajectory."""

@@ -47,10 +47,13 @@ class OpenCode(Harness):
     def command(
         self, binary: Path, task: str, workdir: Path, *, environment: Mapping[str, str], max_turns: int | None
     ) -> list[str]:
-        """Return ``run`` with every event as a line of JSON."""
+        """Return ``run`` with every event as a line of JSON; a limit of turns is a setting of its main agent."""
         del environment
-        self._refuse_turns(max_turns)
-        return [str(binary), "run", "--format", "json", "--auto", "--dir", str(workdir), "--", task]
+        run = [str(binary), "run", "--format", "json", "--auto", "--dir", str(workdir), "--", task]
+        if max_turns is None:
+            return run
+        settings = {"agent": {"build": {"steps": max_turns}}}
+        return ["/usr/bin/env", f"OPENCODE_CONFIG_CONTENT={json.dumps(settings)}", *run]
 
     def logs(self, home: Path) -> list[Path]:
         """Return its log and the database that holds its sessions."""

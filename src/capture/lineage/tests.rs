@@ -9,6 +9,7 @@ use crate::api::{Block, UnitKind};
 struct Request<'a> {
     session: Option<&'a str>,
     agent_id: Option<&'a str>,
+    parent_agent: Option<&'a str>,
     subagent: bool,
     utility: bool,
     prompt: &'a str,
@@ -25,6 +26,7 @@ fn request(prompt: &str, arrived_ms: i64, ended_ms: i64) -> Request<'_> {
     Request {
         session: None,
         agent_id: None,
+        parent_agent: None,
         subagent: false,
         utility: false,
         prompt,
@@ -65,6 +67,7 @@ impl Lineage {
         self.place(&Seen {
             session: request.session,
             agent_id: request.agent_id,
+            parent_agent: request.parent_agent,
             subagent: request.subagent,
             utility: request.utility,
             units: &units(request.prompt),
@@ -122,6 +125,7 @@ fn check_raw(prompts: &[(&str, &str)]) {
         let place = lineage.place(&Seen {
             session: None,
             agent_id: None,
+            parent_agent: None,
             subagent: false,
             utility: false,
             units: &parsed.units,
@@ -365,6 +369,36 @@ fn subagents_have_threads_of_their_own_and_a_parent() {
     );
     assert_eq!(places[2].parent_thread_id.as_deref(), Some("auto-2/2"));
     assert_eq!(places[2].kind, TurnKind::Subagent);
+}
+
+#[test]
+fn a_subagent_of_a_subagent_has_the_parent_that_it_names() {
+    let named = |agent_id, parent_agent, prompt, arrived_ms| Request {
+        session: Some("S"),
+        agent_id,
+        parent_agent,
+        ..request(prompt, arrived_ms, arrived_ms + 5)
+    };
+    let title = Request { utility: true, ..named(Some("a1"), None, "s:names u:title", 30) };
+    let places = check(
+        "two levels, a root that is no agent, and a side call of the first",
+        vec![
+            (named(None, None, "s:sys u:task", 0), "S/1#0", 0),
+            (named(Some("a1"), Some("S"), "s:sub u:look", 10), "S/agent-a1#0", 0),
+            (named(Some("a2"), Some("a1"), "s:sub u:deeper", 20), "S/agent-a2#0", 0),
+            (title, "S/4#0", 0),
+            (named(Some("a1"), Some("S"), "s:sub u:look a:1 r:1", 40), "S/agent-a1#1", 2),
+        ],
+    );
+    let parents: Vec<_> = places.iter().map(|place| place.parent_thread_id.as_deref()).collect();
+    let first = Some("S/agent-a1");
+    assert_eq!(parents, [None, Some("S/1"), first, first, Some("S/1")]);
+    assert_eq!(places[3].kind, TurnKind::Utility);
+
+    let mut lineage = Lineage::new(8);
+    lineage.take(named(Some("a1"), Some("S"), "s:sub u:look", 10));
+    assert_eq!(lineage.session_of_agent("a1").as_deref(), Some("S"));
+    assert_eq!(lineage.session_of_agent("S"), None);
 }
 
 #[test]
