@@ -149,10 +149,10 @@ def binary(name: str) -> Path:
     return path
 
 
-def agent_environment(name: str, home: Path, base_url: str) -> dict[str, str]:
+def agent_environment(name: str, home: Path, base_url: str, model: str = MODEL_NAME) -> dict[str, str]:
     """A clean environment for an unattended agent that talks to `base_url` alone."""
     limits = harness.Limits(context_tokens=CONTEXT_TOKENS, output_tokens=OUTPUT_TOKENS)
-    return harness.get(name).prepare(home, base_url, MODEL_NAME, limits)
+    return harness.get(name).prepare(home, base_url, model, limits)
 
 
 def with_own_path(environment: dict[str, str]) -> dict[str, str]:
@@ -160,14 +160,16 @@ def with_own_path(environment: dict[str, str]) -> dict[str, str]:
     return environment | {name: value for name, value in os.environ.items() if name == "PYTHONPATH"}
 
 
-def start_agent(name: str, folder: Path, base_url: str, task: str) -> subprocess.Popen[str]:
+def start_agent(
+    name: str, folder: Path, base_url: str, task: str, model: str = MODEL_NAME
+) -> subprocess.Popen[str]:
     """One unattended session in a folder of its own: the work tree in `work`, the scratch HOME in `home`."""
     agent = harness.get(name)
     work, home = folder / "work", folder / "home"
     work.mkdir(parents=True)
     home.mkdir()
     (work / "app.py").write_text("def add(a, b):\n    return a - b\n")
-    environment = agent_environment(name, home, base_url)
+    environment = agent_environment(name, home, base_url, model)
     return subprocess.Popen(
         agent.command(binary(name), task, work, environment=environment, max_turns=None),
         cwd=work,
@@ -187,9 +189,9 @@ def finish_agent(name: str, process: subprocess.Popen[str]) -> str:
     return out
 
 
-def start_claude(folder: Path, base_url: str, task: str) -> subprocess.Popen[str]:
+def start_claude(folder: Path, base_url: str, task: str, model: str = MODEL_NAME) -> subprocess.Popen[str]:
     """One unattended session of Claude Code."""
-    return start_agent("claude-code", folder, base_url, task)
+    return start_agent("claude-code", folder, base_url, task, model)
 
 
 def start_codex(folder: Path, base_url: str, task: str) -> subprocess.Popen[str]:
