@@ -351,6 +351,11 @@ class Proxy(Handle):
         Calls for a session's title are answered by the proxy and reach no engine.
     convert
         ``"chat"`` sends Messages to the engine as Chat and answers in Messages; by default nothing is converted.
+    redact
+        Mask e-mail addresses, home paths, names of this machine and its user, account ids and keys of known shapes
+        in all texts, before anything is written. The same text has the same mask everywhere in the run, so a prompt
+        still begins with the one before; the engine gets the text as it is, and token counts are of that. Masks are
+        counted by kind in the manifest.
     argv
         A command line to keep in the manifest, secrets masked.
     settings
@@ -387,6 +392,7 @@ class Proxy(Handle):
         model: str | None = None,
         answer_titles: bool = False,
         convert: str | None = None,
+        redact: bool = False,
         argv: Sequence[str] | None = None,
         settings: Mapping[str, Any] | None = None,
         kind: str = "capture",

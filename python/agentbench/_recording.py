@@ -56,6 +56,7 @@ def capture(
     model: str | None = None,
     answer_titles: bool = False,
     convert: str | None = None,
+    redact: bool = False,
     argv: Sequence[str] | None = None,
 ) -> Proxy:
     """Record the agents that talk to one engine or several, for as long as the returned handle runs.
@@ -99,6 +100,8 @@ def capture(
         Calls for a session's title are answered by the proxy and reach no engine.
     convert
         ``"chat"`` sends Messages to the engine as Chat and answers in Messages; by default nothing is converted.
+    redact
+        Mask addresses, names, home paths and keys in all texts before they are written. See `Proxy`.
     argv
         A command line to keep in the manifest, secrets masked.
 
@@ -131,6 +134,7 @@ def capture(
         model=model,
         answer_titles=answer_titles,
         convert=convert,
+        redact=redact,
         argv=argv,
     )
 

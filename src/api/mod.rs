@@ -13,6 +13,7 @@ mod kept;
 mod list;
 mod messages;
 mod normal_form;
+mod parts;
 mod prompt_front;
 pub mod request;
 mod responses;
@@ -33,6 +34,7 @@ pub use convert::{
 pub use edit::edit_top_level;
 pub use kept::whole_responses_body;
 pub use list::{list_elements, replace_elements};
+pub use parts::{BodyPart, body_parts};
 pub use prompt_front::PromptFront;
 pub use request::{item_units, parse_request, put_before_messages, raw_request};
 pub use rewrite::{Unbilled, capped, reroled_system, with_model, without_billing_line};

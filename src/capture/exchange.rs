@@ -242,7 +242,7 @@ impl Watch for BodyWatch {
                 self.counters.client_cancelled();
             }
             (Direction::Down { engine, .. }, End::Error(_)) => {
-                self.counters.upstream_error(*engine)
+                self.counters.upstream_error(*engine);
             }
             (Direction::Up(upload) | Direction::Sent(upload), _) => {
                 upload.0.store(true, Ordering::Release);

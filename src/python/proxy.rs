@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use super::handle::PyHandle;
 use super::lifecycle::{Lifecycle, Started};
 use super::settings::{AUTO, OneOrMore, PowerArguments, RecordingArguments, choice};
-use super::{errors, stats};
+use super::{errors, host, stats};
 use crate::capture::{CaptureStats, ConvertTo, Switches};
 use crate::engine::poll::PollStats;
 use crate::error::Result;
@@ -86,11 +86,12 @@ impl PyProxy {
         metrics_url = Some(OneOrMore::One(AUTO.to_owned())),
         poll_interval_s = 0.1, power = AUTO.to_owned(), gpus = None, engine_pid = None,
         idle_baseline_s = None, pue = None, rerole_system = false, strip_billing_header = false,
-        cap_max_tokens = None, model = None, answer_titles = false, convert = None, argv = None,
-        settings = None, kind = "capture", resume = false
+        cap_max_tokens = None, model = None, answer_titles = false, convert = None, redact = false,
+        argv = None, settings = None, kind = "capture", resume = false
     ))]
     #[allow(clippy::too_many_arguments)] // keyword-only on the Python side
     fn new(
+        py: Python<'_>,
         upstream: OneOrMore,
         out: PathBuf,
         listen: &str,
@@ -108,6 +109,7 @@ impl PyProxy {
         model: Option<String>,
         answer_titles: bool,
         convert: Option<&str>,
+        redact: bool,
         argv: Option<Vec<String>>,
         settings: Option<Bound<'_, PyAny>>,
         kind: &str,
@@ -149,8 +151,16 @@ impl PyProxy {
             convert: convert.map(convert_to).transpose()?,
         };
         switches.validate()?;
-        let config =
-            CaptureRecordingConfig { recording, listen, kind, upstreams, routing, switches };
+        let redact = redact.then(|| host::names(py)).transpose()?;
+        let config = CaptureRecordingConfig {
+            recording,
+            listen,
+            kind,
+            upstreams,
+            routing,
+            switches,
+            redact,
+        };
         let out = config.recording.out.clone();
         let lifecycle = Lifecycle::new("proxy", move || start(config.clone()).boxed());
         Ok(PyClassInitializer::from(PyHandle::new(lifecycle.clone()))

@@ -57,6 +57,13 @@ pub(super) fn settings(
     };
     notes.extend(config.content.note(synthetic_text.as_ref()));
     notes.extend(plan.waits.notes());
+    if run.manifest().redacted {
+        notes.push(
+            "the recording is redacted: its texts hold masks, which differ in tokens from what they stand for, so \
+             prompts are not as long as recorded"
+                .to_owned(),
+        );
+    }
     if config.output_length != OutputLengthRule::Recorded {
         let rule = String::from(config.output_length);
         notes.push(format!("output lengths are not the recorded ones: {rule}"));
