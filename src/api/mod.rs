@@ -6,6 +6,7 @@
 
 mod chat;
 mod completions;
+mod compose;
 pub mod convert;
 mod edit;
 mod hints;
@@ -24,12 +25,13 @@ mod wire_text;
 
 use serde::{Deserialize, Serialize};
 
+pub use compose::composed_template;
 pub use convert::{convert_request, error_body, portable_responses};
 pub use edit::edit_top_level;
 pub use kept::whole_responses_body;
 pub use list::{list_elements, replace_elements};
 pub use prompt_front::PromptFront;
-pub use request::{item_units, parse_request, put_before_messages, raw_request};
+pub use request::{item_units, parse_request, put_before_messages, raw_request, unit_of};
 pub use stream::{ReplyDecoder, parse_reply};
 pub use template::rebuild_body;
 pub use usage::Usage;
