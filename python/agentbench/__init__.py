@@ -17,6 +17,7 @@ import logging as _logging
 from agentbench import exceptions, harness
 from agentbench._core import (
     APIS,
+    IMPORT_FORMATS,
     PRESETS,
     PROFILES,
     SPEEDS,
@@ -26,6 +27,7 @@ from agentbench._core import (
     ConfigError,
     GpuError,
     Handle,
+    ImportProgress,
     Poller,
     PowerSampler,
     Proxy,
@@ -40,6 +42,8 @@ from agentbench._core import (
     engine_info_async,
     export_jsonl,
     export_jsonl_async,
+    import_traces,
+    import_traces_async,
     metrics_page,
     metrics_page_async,
     probe_gpus,
@@ -60,6 +64,7 @@ from agentbench._report import Comparison, Report, compare, report
 
 __all__ = [
     "APIS",
+    "IMPORT_FORMATS",
     "LISTEN",
     "PRESETS",
     "PROFILES",
@@ -71,6 +76,7 @@ __all__ = [
     "ConfigError",
     "GpuError",
     "Handle",
+    "ImportProgress",
     "Poller",
     "PowerSampler",
     "Proxy",
@@ -93,6 +99,8 @@ __all__ = [
     "export_jsonl",
     "export_jsonl_async",
     "harness",
+    "import_traces",
+    "import_traces_async",
     "metrics_page",
     "metrics_page_async",
     "probe_gpus",

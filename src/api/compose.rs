@@ -27,7 +27,8 @@ pub fn composed_template(api: Api, kinds: &[UnitKind], params: &Value) -> String
     for kind in [UnitKind::System, UnitKind::Tool, UnitKind::Message, UnitKind::Prompt] {
         let n = kinds[start..].iter().take_while(|found| **found == kind).count();
         let (name, is_list) = place(api, kind);
-        let run = if n == 0 { String::new() } else { run_of(start, start + n - 1, separator(kind)) };
+        let run =
+            if n == 0 { String::new() } else { run_of(start, start + n - 1, separator(kind)) };
         if is_list && (n > 0 || kind == UnitKind::Message) {
             member(name, &format!("[{run}]"));
         } else if n > 0 {

@@ -126,7 +126,8 @@ struct Reader {
 
 impl Reader {
     fn file(&mut self, path: &Path, problems: &mut Problems) -> Result<()> {
-        let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
+        let stem =
+            path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
         let mut lines = Lines::open(path)?;
         while let Some((number, line)) = lines.next(problems) {
             let record: Record<'_> = match serde_json::from_str(line) {
@@ -193,7 +194,8 @@ impl Reader {
 
     /// The thread that a record belongs to.
     fn thread_of(&mut self, record: &Record<'_>, stem: &str) -> usize {
-        let chain = record.parent_uuid.as_deref().and_then(|parent| self.chains.get(parent).copied());
+        let chain =
+            record.parent_uuid.as_deref().and_then(|parent| self.chains.get(parent).copied());
         let name = match (&record.agent_id, record.is_sidechain) {
             (Some(agent), true) => format!("agent-{agent}"),
             (None, true) if stem.starts_with("agent-") => stem.to_owned(),
@@ -232,7 +234,9 @@ impl Reader {
         let makers: HashMap<String, String> = self
             .threads
             .iter()
-            .flat_map(|thread| thread.call_ids().map(|call| (call.to_owned(), id_of(thread.name()))))
+            .flat_map(|thread| {
+                thread.call_ids().map(|call| (call.to_owned(), id_of(thread.name())))
+            })
             .collect();
         // A subagent's own parent, where its file says which call started it; else the session's main thread.
         let parents: HashMap<String, String> = subagents
@@ -257,7 +261,11 @@ impl Reader {
 }
 
 fn read_message<'a>(record: &Record<'a>) -> std::result::Result<Option<Message<'a>>, String> {
-    record.message.map(|message| serde_json::from_str(message.get())).transpose().map_err(|error| error.to_string())
+    record
+        .message
+        .map(|message| serde_json::from_str(message.get()))
+        .transpose()
+        .map_err(|error| error.to_string())
 }
 
 /// What the record of a tool's result says beside the result.
@@ -271,7 +279,8 @@ fn outcome(record: &Record<'_>) -> ToolOutcome {
 
 /// Messages count what was read from cache and what was written to it apart from the rest.
 fn tokens(usage: Usage) -> Tokens {
-    let Usage { input_tokens, cache_creation_input_tokens, cache_read_input_tokens, output_tokens } = usage;
+    let Usage { input_tokens, cache_creation_input_tokens, cache_read_input_tokens, output_tokens } =
+        usage;
     Tokens {
         isl: input_tokens.map(|input| {
             input

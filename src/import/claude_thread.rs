@@ -119,7 +119,9 @@ impl Thread {
 
     /// A question: where it was asked from a record that is not the latest, all after that is left out.
     pub(super) fn goes_on_from(&mut self, parent: Option<&str>) {
-        let Some(mark) = parent.and_then(|parent| self.lengths.get(parent)).copied() else { return };
+        let Some(mark) = parent.and_then(|parent| self.lengths.get(parent)).copied() else {
+            return;
+        };
         let now = self.mark();
         if mark.conversation != now.conversation || mark == now || mark.replies == now.replies {
             return;
@@ -166,7 +168,9 @@ impl Thread {
     }
 
     fn result(&mut self, block: &Content<'_>, time: Option<f64>, outcome: &ToolOutcome) {
-        let Some(place) = block.tool_use_id.as_ref().and_then(|id| self.calls.get(id)) else { return };
+        let Some(place) = block.tool_use_id.as_ref().and_then(|id| self.calls.get(id)) else {
+            return;
+        };
         let call = &mut self.turns[place.0].calls[place.1];
         call.result = time;
         call.own_ms = outcome.own_ms;
@@ -176,7 +180,10 @@ impl Thread {
 
     /// A record of a reply.
     pub(super) fn reply(&mut self, reply: Reply<'_>) {
-        let goes_on = self.open.as_ref().is_some_and(|open| open.id.is_some() && open.id.as_deref() == reply.id);
+        let goes_on = self
+            .open
+            .as_ref()
+            .is_some_and(|open| open.id.is_some() && open.id.as_deref() == reply.id);
         if !goes_on {
             self.close();
             self.open(&reply);
@@ -210,7 +217,11 @@ impl Thread {
         let conversation = self.conversations.len() - 1;
         if !self.pending.is_empty() {
             let text = message("user", &self.pending);
-            self.conversations[conversation].extend(unit_of(Api::Messages, UnitKind::Message, &text));
+            self.conversations[conversation].extend(unit_of(
+                Api::Messages,
+                UnitKind::Message,
+                &text,
+            ));
             self.pending.clear();
         }
         let asked = self.pending_time.take();

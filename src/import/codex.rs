@@ -102,7 +102,8 @@ pub(super) fn read(path: &Path, problems: &mut Problems) -> Result<Drafts> {
     let mut lines = Lines::open(path)?;
     while let Some((number, line)) = lines.next(problems) {
         let record: std::result::Result<Record<'_>, _> = serde_json::from_str(line);
-        let told = record.map_err(|error| error.to_string()).and_then(|record| reader.record(&record));
+        let told =
+            record.map_err(|error| error.to_string()).and_then(|record| reader.record(&record));
         if let Err(what) = told {
             problems.add("not a record", path, number, what);
         }

@@ -182,7 +182,12 @@ impl Thread {
         turn.times.end = report.time.or(turn.times.end);
     }
 
-    pub(super) fn tool_ended(&mut self, call_id: &str, own_ms: Option<f64>, is_error: Option<bool>) {
+    pub(super) fn tool_ended(
+        &mut self,
+        call_id: &str,
+        own_ms: Option<f64>,
+        is_error: Option<bool>,
+    ) {
         let Some(place) = self.calls.get(call_id) else { return };
         let call = &mut self.turns[place.0].calls[place.1];
         call.own_ms = own_ms.or(call.own_ms);
@@ -308,7 +313,11 @@ mod tests {
     #[test]
     fn what_a_tool_says_of_itself_is_read_from_its_output() {
         for (output, own_ms, code) in [
-            ("Chunk ID: b7\nWall time: 1.0016 seconds\nProcess exited with code 1\n", Some(1001.6), Some(1)),
+            (
+                "Chunk ID: b7\nWall time: 1.0016 seconds\nProcess exited with code 1\n",
+                Some(1001.6),
+                Some(1),
+            ),
             ("Wall time: 0 seconds\nProcess running with session ID 7", Some(0.0), None),
             ("write_stdin failed: stdin is closed", None, None),
         ] {

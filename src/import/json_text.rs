@@ -15,6 +15,7 @@ pub(super) fn content_elements(content: &RawValue, kind: &str) -> String {
 
 /// A message of such elements.
 pub(super) fn message(role: &str, elements: &[String]) -> String {
-    let filled: Vec<&str> = elements.iter().map(String::as_str).filter(|text| !text.is_empty()).collect();
+    let filled: Vec<&str> =
+        elements.iter().map(String::as_str).filter(|text| !text.is_empty()).collect();
     format!(r#"{{"role":"{role}","content":[{}]}}"#, filled.join(","))
 }

@@ -27,12 +27,7 @@ pub(super) struct Lines {
 impl Lines {
     /// Opens a file; gzip is told by its first bytes, not by its name.
     pub(super) fn open(path: &Path) -> Result<Self> {
-        Ok(Self {
-            path: path.to_owned(),
-            reader: open(path)?,
-            number: 0,
-            buffer: Vec::new(),
-        })
+        Ok(Self { path: path.to_owned(), reader: open(path)?, number: 0, buffer: Vec::new() })
     }
 
     /// The next line that is text and not blank, with its number from 1; without its line end.
@@ -105,7 +100,8 @@ impl Lines {
 pub(super) fn open(path: &Path) -> Result<Box<dyn BufRead + Send>> {
     let file = File::open(path).map_err(|error| Error::io(path, error))?;
     let mut reader = BufReader::with_capacity(BUFFER, file);
-    let is_gzip = reader.fill_buf().map_err(|error| Error::io(path, error))?.starts_with(&[0x1f, 0x8b]);
+    let is_gzip =
+        reader.fill_buf().map_err(|error| Error::io(path, error))?.starts_with(&[0x1f, 0x8b]);
     if is_gzip {
         return Ok(Box::new(BufReader::with_capacity(BUFFER, MultiGzDecoder::new(reader))));
     }

@@ -28,7 +28,13 @@ pub struct Problems {
 
 impl Problems {
     /// Notes one. `kind` is what it is counted under.
-    pub(super) fn add(&mut self, kind: &'static str, file: &Path, line: u64, what: impl Into<String>) {
+    pub(super) fn add(
+        &mut self,
+        kind: &'static str,
+        file: &Path,
+        line: u64,
+        what: impl Into<String>,
+    ) {
         *self.counts.entry(kind).or_default() += 1;
         if self.listed.len() < LISTED {
             self.listed.push(Problem { file: file.to_owned(), line, what: what.into() });

@@ -156,7 +156,9 @@ impl RowMaker {
             last_output_time: last_output,
             response_end_time: end,
             ttft_ms: since(first_output),
-            itl_ms_mean: decode_ms.zip(osl.filter(|osl| *osl > 1)).map(|(ms, n)| ms / (n - 1) as f64),
+            itl_ms_mean: decode_ms
+                .zip(osl.filter(|osl| *osl > 1))
+                .map(|(ms, n)| ms / (n - 1) as f64),
             e2e_ms: since(end),
             tool_exec_ms,
             http_status: draft.http_status,
@@ -233,8 +235,11 @@ impl Prompt {
 
     fn of_units(draft: &TurnDraft, units: &[Unit], thread: &mut Thread) -> Self {
         let api = draft.api.unwrap_or(Api::Chat);
-        let n_shared =
-            units.iter().zip(&thread.units).take_while(|(unit, before)| unit.hash == **before).count();
+        let n_shared = units
+            .iter()
+            .zip(&thread.units)
+            .take_while(|(unit, before)| unit.hash == **before)
+            .count();
         thread.units = units.iter().map(|unit| unit.hash).collect();
         let new: Vec<&str> = units[n_shared..].iter().map(|unit| unit.text.as_str()).collect();
         let kinds: Vec<_> = units.iter().map(|unit| unit.kind).collect();
@@ -264,7 +269,11 @@ fn count(kinds: &[UnitKind], kind: UnitKind) -> u32 {
 }
 
 fn blocks_json(blocks: &[ReplyBlock]) -> String {
-    if blocks.is_empty() { String::new() } else { serde_json::to_string(blocks).unwrap_or_default() }
+    if blocks.is_empty() {
+        String::new()
+    } else {
+        serde_json::to_string(blocks).unwrap_or_default()
+    }
 }
 
 fn unit_row(unit: &Unit) -> UnitRow {
