@@ -1033,7 +1033,7 @@ def import_traces(
     sources: Sequence[str | PathLike[str]],
     *,
     out: str | PathLike[str],
-    format: str | None = None,
+    format: str | None = None,  # noqa: A002
     threads: int | None = None,
     progress: ImportProgress | None = None,
     argv: Sequence[str] | None = None,
@@ -1074,7 +1074,7 @@ def import_traces_async(
     sources: Sequence[str | PathLike[str]],
     *,
     out: str | PathLike[str],
-    format: str | None = None,
+    format: str | None = None,  # noqa: A002
     threads: int | None = None,
     progress: ImportProgress | None = None,
     argv: Sequence[str] | None = None,

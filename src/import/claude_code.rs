@@ -77,7 +77,7 @@ struct Message<'a> {
     usage: Option<Usage>,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
 #[serde(default)]
 struct Usage {
     input_tokens: Option<u64>,
@@ -206,15 +206,13 @@ impl Reader {
             (_, false) => String::new(),
         };
         let is_main = name.is_empty();
-        let index = match self.by_name.get(&name) {
-            Some(index) => *index,
-            None => {
-                let kind = if is_main { TurnKind::Main } else { TurnKind::Subagent };
-                self.threads.push(Thread::new(name.clone(), kind));
-                self.by_name.insert(name, self.threads.len() - 1);
-                self.threads.len() - 1
-            }
-        };
+        let known = self.by_name.get(&name).copied();
+        let index = known.unwrap_or_else(|| {
+            let kind = if is_main { TurnKind::Main } else { TurnKind::Subagent };
+            self.threads.push(Thread::new(name.clone(), kind));
+            self.by_name.insert(name, self.threads.len() - 1);
+            self.threads.len() - 1
+        });
         if is_main { index } else { self.follow(record, index) }
     }
 

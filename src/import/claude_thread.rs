@@ -11,6 +11,7 @@ use crate::api::{Api, ReplyBlock, Unit, UnitKind, unit_of};
 use crate::trace::record::TurnKind;
 
 /// One record of a reply.
+#[derive(Clone, Copy)]
 pub(super) struct Reply<'a> {
     pub(super) id: Option<&'a str>,
     pub(super) model: Option<&'a str>,

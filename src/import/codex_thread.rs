@@ -210,16 +210,15 @@ impl Thread {
         let system: Vec<Unit> = system.cloned().collect();
         self.conversations.push(system);
         self.open = None;
-        match history {
-            Some(items) => items.iter().for_each(|item| self.push(UnitKind::Message, item.get())),
-            None => {
-                let message = serde_json::json!({
-                    "type": "message", "role": "user",
-                    "content": [{"type": "input_text", "text": summary}],
-                });
-                self.push(UnitKind::Message, &message.to_string());
-            }
+        if let Some(items) = history {
+            items.iter().for_each(|item| self.push(UnitKind::Message, item.get()));
+            return;
         }
+        let message = serde_json::json!({
+            "type": "message", "role": "user",
+            "content": [{"type": "input_text", "text": summary}],
+        });
+        self.push(UnitKind::Message, &message.to_string());
     }
 
     fn conversation(&self) -> &Vec<Unit> {
@@ -247,7 +246,7 @@ impl Thread {
                 turn.kind = TurnKind::Subagent;
             }
         }
-        Drafts { conversations: self.conversations, turns }
+        Drafts { conversations: self.conversations, turns, rows: Vec::new() }
     }
 }
 

@@ -3,6 +3,7 @@
 //! Pure data. A field that the format does not tell is `None`; nothing here is guessed.
 
 use crate::api::{Api, ReplyBlock, Unit};
+use crate::trace::Row;
 use crate::trace::record::{Outcome, TurnKind};
 
 /// One request with its reply.
@@ -33,10 +34,22 @@ pub(super) struct TurnDraft {
     pub(super) prompt: PromptDraft,
     /// When things happened.
     pub(super) times: Times,
-    /// End of the thread's previous response to this request, where the source tells it and no times.
+    /// End of the thread's previous response to this request, where the source tells it itself.
     pub(super) wait_ms: Option<f64>,
+    /// The same for the turn after this one.
+    pub(super) wait_after_ms: Option<f64>,
+    /// Time to the first token, where the source tells it itself.
+    pub(super) ttft_ms: Option<f64>,
+    /// Time to the end of the response, where the source tells it itself.
+    pub(super) e2e_ms: Option<f64>,
+    /// The turn that this one goes on from, where that tells its thread.
+    pub(super) chain: Option<Chain>,
     /// Token counts.
     pub(super) tokens: Tokens,
+    /// Members of the request beside its prompt, an object.
+    pub(super) params: Option<serde_json::Value>,
+    /// What the request added and what came back, where there are texts but no units.
+    pub(super) texts: Option<(String, String)>,
     /// The reply, where its text is known.
     pub(super) reply: Vec<ReplyBlock>,
     /// Why generation stopped.
@@ -80,6 +93,17 @@ pub(super) struct Drafts {
     pub(super) conversations: Vec<Vec<Unit>>,
     /// In the order of their requests within each thread.
     pub(super) turns: Vec<TurnDraft>,
+    /// Rows of other tables, as the source has them.
+    pub(super) rows: Vec<Row>,
+}
+
+/// A turn's name, and that of the one before it.
+#[derive(Debug, Clone)]
+pub(super) struct Chain {
+    /// Its own.
+    pub(super) own: String,
+    /// The turn before it, which may be of another file.
+    pub(super) goes_on_from: Option<String>,
 }
 
 /// Seconds since the Unix epoch, or since the source's own start.
@@ -135,4 +159,27 @@ pub(super) struct CallDraft {
     pub(super) result_bytes: Option<u64>,
     /// The agent's mark.
     pub(super) is_error: Option<bool>,
+}
+
+/// The calls among a reply's blocks.
+pub(super) fn calls_of(blocks: &[ReplyBlock]) -> Vec<CallDraft> {
+    let call = |block: &ReplyBlock| match block {
+        ReplyBlock::ToolCall { id, name, arguments } => Some(CallDraft {
+            id: id.clone(),
+            name: name.clone(),
+            arguments: arguments.clone(),
+            ..CallDraft::default()
+        }),
+        ReplyBlock::Text { .. } | ReplyBlock::Reasoning { .. } => None,
+    };
+    blocks.iter().filter_map(call).collect()
+}
+
+/// Arguments as text, which some sources keep as JSON.
+pub(super) fn arguments_text(arguments: &serde_json::Value) -> String {
+    match arguments {
+        serde_json::Value::String(text) => text.clone(),
+        serde_json::Value::Null => String::new(),
+        other => other.to_string(),
+    }
 }

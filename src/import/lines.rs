@@ -82,15 +82,11 @@ impl Lines {
             if buffer.is_empty() {
                 return;
             }
-            match buffer.iter().position(|byte| *byte == b'\n') {
-                Some(at) => {
-                    self.reader.consume(at + 1);
-                    return;
-                }
-                None => {
-                    let n = buffer.len();
-                    self.reader.consume(n);
-                }
+            let end = buffer.iter().position(|byte| *byte == b'\n');
+            let n = end.map_or(buffer.len(), |at| at + 1);
+            self.reader.consume(n);
+            if end.is_some() {
+                return;
             }
         }
     }

@@ -4,23 +4,35 @@
 //! format, `rows` (drafts as rows), `lacks` (what is missing for what), `parallel`. A reader never makes up
 //! what its format does not tell, and one bad record never ends an import: it is counted and listed.
 
+// Fields are named as their formats name them.
+#![allow(clippy::struct_field_names)]
+
+mod batchbench;
 mod claude_code;
 mod claude_thread;
 mod codex;
 mod codex_thread;
+mod conversations;
+mod document;
 mod draft;
+mod exchanges;
 pub mod format;
+mod hashed;
 mod json_text;
 mod lacks;
 mod lines;
+mod mlperf;
 mod parallel;
 pub mod problems;
+mod row_source;
 mod rows;
 mod sources;
+mod tables;
 mod times;
 mod tracelab;
+mod weka;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde_json::json;
@@ -31,15 +43,10 @@ use crate::shutdown::Shutdown;
 use crate::trace::{HostInfo, Manifest, RunKind, RunWriter};
 use draft::Drafts;
 use format::Format;
-use lines::Lines;
 use problems::Problems;
+use row_source::RowSource;
 use rows::RowMaker;
 use sources::Piece;
-
-/// Lines of rows that are parsed as one.
-const BATCH_LINES: usize = 512;
-/// The same in bytes.
-const BATCH_BYTES: usize = 1 << 20;
 
 /// What to import.
 #[derive(Debug, Clone)]
@@ -143,15 +150,20 @@ impl Import<'_> {
     }
 
     /// A file of rows: its lines are parsed in batches, side by side.
-    fn rows(&mut self, path: &std::path::Path, format: Format) -> Result<()> {
-        let mut lines = Lines::open(path)?;
+    fn rows(&mut self, path: &Path, format: Format) -> Result<()> {
+        let source = RowSource::open(path, format)?;
+        if format.block_size(path)?.is_none() && source.needs_block_size {
+            let what =
+                "the size of the blocks does not follow from lengths and hashes; 512 is taken";
+            self.problems.add("unknown block size", path, 0, what);
+        }
         let mut unread = Problems::default();
         let mut outcome = Ok(());
-        let batches = std::iter::from_fn(|| batch(&mut lines, &mut unread));
+        let batches = source.batches(&mut unread)?;
         parallel::in_order(
             batches,
             self.config.threads,
-            |batch| Ok(parse_rows(path, format, &batch)),
+            |batch| Ok(source.parse(&batch)),
             |read| {
                 outcome = self.take(read);
                 outcome.is_ok()
@@ -172,6 +184,9 @@ impl Import<'_> {
             for row in self.maker.rows(turn, &drafts.conversations) {
                 sender.send_blocking(row);
             }
+        }
+        for row in drafts.rows {
+            sender.send_blocking(row);
         }
         // Half an import is of no use to anybody, unlike half a recording.
         if sender.dropped() > 0 {
@@ -211,42 +226,10 @@ fn read_log(piece: &Piece) -> Read {
     let drafts = match piece {
         Piece::ClaudeCode(files) => claude_code::read(files, &mut problems)?,
         Piece::Codex(path) => codex::read(path, &mut problems)?,
+        Piece::Rows(path, Format::Mlperf) => mlperf::read(path, &mut problems)?,
         Piece::Rows(..) => return Err(Error::Internal("rows are no log".to_owned())),
     };
     Ok((drafts, problems))
-}
-
-/// Lines that are parsed as one, with their numbers.
-struct Batch {
-    text: String,
-    lines: Vec<(u64, usize)>,
-}
-
-fn batch(lines: &mut Lines, problems: &mut Problems) -> Option<Batch> {
-    let mut batch = Batch { text: String::new(), lines: Vec::new() };
-    while batch.lines.len() < BATCH_LINES && batch.text.len() < BATCH_BYTES {
-        let Some((number, line)) = lines.next(problems) else { break };
-        batch.text.push_str(line);
-        batch.lines.push((number, batch.text.len()));
-    }
-    (!batch.lines.is_empty()).then_some(batch)
-}
-
-fn parse_rows(path: &std::path::Path, format: Format, batch: &Batch) -> (Drafts, Problems) {
-    let (mut drafts, mut problems) = (Drafts::default(), Problems::default());
-    let mut start = 0;
-    for (number, end) in &batch.lines {
-        let line = &batch.text[start..*end];
-        start = *end;
-        let read = match format {
-            Format::TraceLab => tracelab::row(line, &mut drafts),
-            Format::ClaudeCode | Format::Codex => Err("no rows".to_owned()),
-        };
-        if let Err(what) = read {
-            problems.add("not a record", path, *number, what);
-        }
-    }
-    (drafts, problems)
 }
 
 fn nothing_found(config: &ImportConfig, problems: &Problems) -> String {
@@ -275,6 +258,9 @@ fn manifest(config: &ImportConfig, pieces: &[Piece], clock: &Clock) -> Manifest 
         config.sources.iter().map(|source| source.display().to_string()).collect();
     manifest.dataset = Some(sources.join(", "));
     manifest.settings.insert("formats".to_owned(), json!(formats));
+    let times: std::collections::BTreeSet<&str> =
+        pieces.iter().map(|piece| piece.format().time_base().as_str()).collect();
+    manifest.settings.insert("times".to_owned(), json!(times));
     manifest.notes = pieces
         .iter()
         .map(Piece::format)

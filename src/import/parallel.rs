@@ -51,13 +51,13 @@ where
     let (iterator, tickets) = &mut *items;
     let item = tickets.as_ref().and_then(|_| iterator.next());
     let (sender, receiver) = sync_channel(1);
-    match item.filter(|_| tickets.as_ref().is_some_and(|tickets| tickets.send(receiver).is_ok())) {
-        Some(item) => Some((item, sender)),
-        None => {
-            *tickets = None;
-            None
-        }
+    let is_handed_out =
+        item.is_some() && tickets.as_ref().is_some_and(|tickets| tickets.send(receiver).is_ok());
+    let taken = item.filter(|_| is_handed_out);
+    if taken.is_none() {
+        *tickets = None;
     }
+    taken.map(|item| (item, sender))
 }
 
 #[cfg(test)]

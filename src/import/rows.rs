@@ -19,6 +19,8 @@ pub(super) struct RowMaker {
     sessions: HashSet<String>,
     written: HashSet<ContentHash>,
     identities: HashSet<ContentHash>,
+    /// Threads of turns that others go on from.
+    chains: HashMap<String, String>,
     seen: Seen,
 }
 
@@ -28,6 +30,7 @@ struct Thread {
     turns: u32,
     units: Vec<ContentHash>,
     end: Option<f64>,
+    wait_after_ms: Option<f64>,
 }
 
 /// What the rows made so far hold, for telling what they lack.
@@ -59,6 +62,7 @@ impl RowMaker {
             sessions: HashSet::new(),
             written: HashSet::new(),
             identities: HashSet::new(),
+            chains: HashMap::new(),
             seen: Seen::default(),
         }
     }
@@ -77,7 +81,8 @@ impl RowMaker {
 
     /// The rows of one turn; none of a turn that another file has told already. `conversations` are those
     /// of its drafts.
-    pub(super) fn rows(&mut self, draft: TurnDraft, conversations: &[Vec<Unit>]) -> Vec<Row> {
+    pub(super) fn rows(&mut self, mut draft: TurnDraft, conversations: &[Vec<Unit>]) -> Vec<Row> {
+        self.follow(&mut draft);
         let units = match draft.prompt {
             PromptDraft::Units { conversation, n } => &conversations[conversation][..n],
             _ => &[],
@@ -105,12 +110,24 @@ impl RowMaker {
         rows
     }
 
+    /// Puts a turn into the thread of the turn that it goes on from.
+    fn follow(&mut self, draft: &mut TurnDraft) {
+        let Some(chain) = draft.chain.take() else { return };
+        let before = chain.goes_on_from.and_then(|before| self.chains.get(&before));
+        if let Some(thread) = before {
+            draft.session_id.clone_from(thread);
+            draft.thread_id.clone_from(thread);
+        }
+        self.chains.insert(chain.own, draft.thread_id.clone());
+    }
+
     fn turn_row(&mut self, draft: &TurnDraft, units: &[Unit]) -> TurnRow {
         let thread = self.threads.entry(draft.thread_id.clone()).or_default();
         let turn = thread.turns;
         let prompt = Prompt::of(draft, units, thread);
         let Times { request, request_unseen, first_output, last_output, end } = draft.times;
-        let tool_exec_ms = draft.wait_ms.or_else(|| {
+        let told_ms = draft.wait_ms.or(thread.wait_after_ms).filter(|_| turn > 0);
+        let tool_exec_ms = told_ms.or_else(|| {
             let gap_ms = (request? - thread.end?) * 1e3;
             (turn > 0 && gap_ms >= 0.0).then_some(gap_ms)
         });
@@ -121,6 +138,7 @@ impl RowMaker {
         }
         thread.turns += 1;
         thread.end = end;
+        thread.wait_after_ms = draft.wait_after_ms;
         let Tokens { isl, cached, cache_write, osl, reasoning } = draft.tokens;
         let since = |time: Option<f64>| {
             Some((time? - request?) * 1e3).filter(|ms| *ms >= 0.0 && !request_unseen)
@@ -155,11 +173,11 @@ impl RowMaker {
             first_output_time: first_output,
             last_output_time: last_output,
             response_end_time: end,
-            ttft_ms: since(first_output),
+            ttft_ms: draft.ttft_ms.or_else(|| since(first_output)),
             itl_ms_mean: decode_ms
                 .zip(osl.filter(|osl| *osl > 1))
                 .map(|(ms, n)| ms / (n - 1) as f64),
-            e2e_ms: since(end),
+            e2e_ms: draft.e2e_ms.or_else(|| since(end)),
             tool_exec_ms,
             http_status: draft.http_status,
             outcome: draft.outcome,
@@ -171,8 +189,8 @@ impl RowMaker {
             isl_new: isl.zip(cached).map(|(isl, cached)| isl.saturating_sub(cached)),
             osl,
             reasoning_tokens: reasoning,
-            isl_new_text: prompt.new_text,
-            osl_text: reply.text(),
+            isl_new_text: draft.texts.as_ref().map_or(prompt.new_text, |(new, _)| new.clone()),
+            osl_text: draft.texts.as_ref().map_or_else(|| reply.text(), |(_, out)| out.clone()),
             reply_blocks: blocks_json(&reply.blocks),
             engine_join: EngineJoin::None,
             ..TurnRow::default()
@@ -186,7 +204,7 @@ impl RowMaker {
         add(&mut seen.with_text, !row.unit_hashes.is_empty());
         add(&mut seen.with_blocks, row.block_hashes.is_some());
         add(&mut seen.with_times, draft.times.request.is_some());
-        add(&mut seen.with_first_output, draft.times.first_output.is_some());
+        add(&mut seen.with_first_output, row.ttft_ms.is_some());
         add(&mut seen.with_isl, row.isl.is_some());
         add(&mut seen.with_cached, row.isl_cached.is_some());
         add(&mut seen.with_osl, row.osl.is_some());
@@ -258,9 +276,10 @@ impl Prompt {
 }
 
 fn params(draft: &TurnDraft) -> serde_json::Value {
-    match &draft.model {
-        Some(model) => serde_json::json!({"model": model, "stream": draft.stream}),
-        None => serde_json::json!({}),
+    match (&draft.params, &draft.model) {
+        (Some(params), _) => params.clone(),
+        (None, Some(model)) => serde_json::json!({"model": model, "stream": draft.stream}),
+        (None, None) => serde_json::json!({}),
     }
 }
 

@@ -4,6 +4,8 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use serde::Deserialize;
+
 use super::claude_code::SessionFiles;
 use super::format::Format;
 use super::lines::Lines;
@@ -12,9 +14,8 @@ use super::times::unix_of;
 use crate::error::{Error, Result};
 
 /// Endings of files that may hold records.
-const ENDINGS: [&str; 2] = [".jsonl", ".jsonl.gz"];
-/// Lines looked at for a time.
-const LOOKED_AT: usize = 20;
+const ENDINGS: [&str; 8] =
+    [".jsonl", ".jsonl.gz", ".csv", ".csv.gz", ".json", ".json.gz", ".traj", ".ndjson"];
 
 /// Something to read as one.
 #[derive(Debug, Clone)]
@@ -69,15 +70,35 @@ pub(super) fn pieces(
             Some(Format::ClaudeCode) => belongs_to(&mut sessions, path),
             Some(Format::Codex) => pieces.push(Piece::Codex(path)),
             Some(format) => pieces.push(Piece::Rows(path, format)),
-            None => problems.add("unknown format", &path, 0, "no known format; --format names it"),
+            // What lies beside records (notes, settings) is no loss; what was named is.
+            None if sources.contains(&path) || !path.to_string_lossy().ends_with(".json") => {
+                problems.add("unknown format", &path, 0, "no known format; --format names it");
+            }
+            None => {}
         }
     }
     pieces.extend(sessions.into_values().map(Piece::ClaudeCode));
-    // Who told a turn first is whose it is.
+    Ok(in_order_of_telling(pieces))
+}
+
+/// Who told a turn first is whose it is. A fork begins with a copy of its origin, so files that begin at the
+/// same moment are compared time by time: the origin goes on sooner, or ends before its fork does.
+fn in_order_of_telling(pieces: Vec<Piece>) -> Vec<Piece> {
+    let first = |piece: &Piece| times(piece).next().unwrap_or(f64::MAX);
     let mut timed: Vec<(f64, Piece)> =
-        pieces.into_iter().map(|piece| (first_time(&piece), piece)).collect();
+        pieces.into_iter().map(|piece| (first(&piece), piece)).collect();
     timed.sort_by(|a, b| a.0.total_cmp(&b.0));
-    Ok(timed.into_iter().map(|(_, piece)| piece).collect())
+    for group in timed.chunk_by_mut(|a, b| a.0.total_cmp(&b.0).is_eq()) {
+        if group.len() > 1 && group[0].0 < f64::MAX {
+            group.sort_by_cached_key(|(_, piece)| times(piece).map(order_of).collect::<Vec<_>>());
+        }
+    }
+    timed.into_iter().map(|(_, piece)| piece).collect()
+}
+
+/// Microseconds, which have an order.
+fn order_of(seconds: f64) -> i64 {
+    (seconds * 1e6) as i64
 }
 
 /// Files below a folder; one that is named itself is taken whatever it is called.
@@ -116,16 +137,23 @@ fn belongs_to(sessions: &mut BTreeMap<PathBuf, SessionFiles>, path: PathBuf) {
     }
 }
 
-fn first_time(piece: &Piece) -> f64 {
-    let Some(path) = piece.files().first().map(|path| path.to_path_buf()) else { return f64::MAX };
-    let mut unheard = Problems::default();
-    let Ok(mut lines) = Lines::open(&path) else { return f64::MAX };
-    for _ in 0..LOOKED_AT {
-        let Some((_, line)) = lines.next(&mut unheard) else { break };
-        let record: serde_json::Value = serde_json::from_str(line).unwrap_or_default();
-        if let Some(time) = record["timestamp"].as_str().and_then(unix_of) {
-            return time;
-        }
+/// The times of a piece's records, as they stand. What no clock stamps has none.
+fn times(piece: &Piece) -> impl Iterator<Item = f64> + use<> {
+    #[derive(Deserialize)]
+    struct Stamped {
+        timestamp: String,
     }
-    f64::MAX
+    let path = piece.files().first().map(|path| path.to_path_buf());
+    let is_log = !matches!(piece, Piece::Rows(..));
+    let mut lines = path.filter(|_| is_log).and_then(|path| Lines::open(&path).ok());
+    let mut unheard = Problems::default();
+    std::iter::from_fn(move || {
+        loop {
+            let (_, line) = lines.as_mut()?.next(&mut unheard)?;
+            let time = serde_json::from_str::<Stamped>(line).ok();
+            if let Some(time) = time.and_then(|stamped| unix_of(&stamped.timestamp)) {
+                return Some(time);
+            }
+        }
+    })
 }

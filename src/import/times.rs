@@ -4,13 +4,9 @@ use chrono::{DateTime, NaiveDateTime};
 
 /// Seconds since the Unix epoch of an RFC 3339 time; one without a zone is taken for UTC.
 pub(super) fn unix_of(text: &str) -> Option<f64> {
-    let micros = match DateTime::parse_from_rfc3339(text) {
-        Ok(time) => time.timestamp_micros(),
-        Err(_) => {
-            let time = text.parse::<NaiveDateTime>().ok()?;
-            time.and_utc().timestamp_micros()
-        }
-    };
+    let zoned = DateTime::parse_from_rfc3339(text).map(|time| time.timestamp_micros());
+    let naive = || text.parse::<NaiveDateTime>().map(|time| time.and_utc().timestamp_micros());
+    let micros = zoned.ok().or_else(|| naive().ok())?;
     Some(micros as f64 / 1e6)
 }
 

@@ -43,9 +43,7 @@ def command(sources: tuple[Path, ...], out: Path, layout: str | None, threads: i
     watcher = threading.Thread(target=_watch, args=(progress, ended), daemon=True)
     watcher.start()
     try:
-        run = import_traces(
-            sources, out=out, format=layout, threads=threads, progress=progress, argv=masked_argv()
-        )
+        run = import_traces(sources, out=out, format=layout, threads=threads, progress=progress, argv=masked_argv())
     except KeyboardInterrupt:
         print_error("interrupted; nothing was written")
         return INTERRUPTED
