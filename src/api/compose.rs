@@ -65,7 +65,8 @@ mod tests {
     fn a_composed_body_reads_as_the_units_it_was_made_of() {
         let message = r#"{"role":"user","content":"Hi"}"#;
         let answer = r#"{"role":"assistant","content":"Yes"}"#;
-        let cases: [(Api, &[(UnitKind, &str)], &str); 4] = [
+        type Units<'a> = &'a [(UnitKind, &'a str)];
+        let cases: [(Api, Units<'_>, &str); 4] = [
             (
                 Api::Messages,
                 &[

@@ -211,7 +211,9 @@ impl Thread {
         self.conversations.push(system);
         self.open = None;
         if let Some(items) = history {
-            items.iter().for_each(|item| self.push(UnitKind::Message, item.get()));
+            for item in items {
+                self.push(UnitKind::Message, item.get());
+            }
             return;
         }
         let message = serde_json::json!({

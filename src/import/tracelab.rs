@@ -1,4 +1,4 @@
-//! TraceLab's rows, one round of a session each: counts and times, no text.
+//! `TraceLab`'s rows, one round of a session each: counts and times, no text.
 
 use std::borrow::Cow;
 

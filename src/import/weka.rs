@@ -76,12 +76,12 @@ impl Reader<'_> {
                 let child = format!("{}/{name}", self.session_id);
                 self.thread(entry.requests, &child, Some(thread_id));
             } else {
-                self.request(entry, thread_id, parent);
+                self.request(&entry, thread_id, parent);
             }
         }
     }
 
-    fn request(&mut self, entry: Entry, thread_id: &str, parent: Option<&str>) {
+    fn request(&mut self, entry: &Entry, thread_id: &str, parent: Option<&str>) {
         let after = |seconds: Option<f64>| Some(entry.t? + seconds?);
         let prompt = match &entry.hash_ids {
             Some(ids) => PromptDraft::Blocks {
