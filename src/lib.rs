@@ -5,7 +5,8 @@
 //! must not be written down. [`http`] moves and watches bytes, [`api`] reads what agents and engines say. [`trace`] is the run directory.
 //! [`capture`] fills it from live agents, [`engine`] from the engine's metrics page, [`power`] from
 //! the devices. [`simulator`] is an engine for machines without one. [`replay`] sends a recording
-//! again; [`synthesize`] makes one up after published statistics; [`export`] writes it for others.
+//! again; [`synthesize`] makes one up after published statistics; [`import`] reads others' recordings,
+//! [`export`] writes ours for others.
 //! [`recording`] composes capture or replay with polling into one run directory. `python` is the only
 //! module that knows Python.
 
@@ -24,6 +25,7 @@ pub mod trace;
 pub mod capture;
 pub mod engine;
 pub mod export;
+pub mod import;
 pub mod power;
 pub mod simulator;
 pub mod synthesize;

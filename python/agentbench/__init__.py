@@ -18,6 +18,7 @@ from agentbench import exceptions, harness
 from agentbench._collect import CollectProgress, collect, collect_async
 from agentbench._core import (
     APIS,
+    IMPORT_FORMATS,
     PRESETS,
     PROFILES,
     SPEEDS,
@@ -27,6 +28,7 @@ from agentbench._core import (
     ConfigError,
     GpuError,
     Handle,
+    ImportProgress,
     Poller,
     PowerSampler,
     Proxy,
@@ -41,6 +43,8 @@ from agentbench._core import (
     engine_info_async,
     export_jsonl,
     export_jsonl_async,
+    import_traces,
+    import_traces_async,
     metrics_page,
     metrics_page_async,
     probe_gpus,
@@ -61,6 +65,7 @@ from agentbench._report import Comparison, Report, compare, report
 
 __all__ = [
     "APIS",
+    "IMPORT_FORMATS",
     "LISTEN",
     "PRESETS",
     "PROFILES",
@@ -73,6 +78,7 @@ __all__ = [
     "ConfigError",
     "GpuError",
     "Handle",
+    "ImportProgress",
     "Poller",
     "PowerSampler",
     "Proxy",
@@ -97,6 +103,8 @@ __all__ = [
     "export_jsonl",
     "export_jsonl_async",
     "harness",
+    "import_traces",
+    "import_traces_async",
     "metrics_page",
     "metrics_page_async",
     "probe_gpus",

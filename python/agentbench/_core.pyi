@@ -26,6 +26,7 @@ from agentbench._types import (
 
 __all__ = [
     "APIS",
+    "IMPORT_FORMATS",
     "PRESETS",
     "PROFILES",
     "SPEEDS",
@@ -36,6 +37,7 @@ __all__ = [
     "Fleet",
     "GpuError",
     "Handle",
+    "ImportProgress",
     "Poller",
     "PowerSampler",
     "Proxy",
@@ -53,6 +55,8 @@ __all__ = [
     "engine_info_async",
     "export_jsonl",
     "export_jsonl_async",
+    "import_traces",
+    "import_traces_async",
     "metrics_page",
     "metrics_page_async",
     "probe_gpus",
@@ -63,6 +67,7 @@ __all__ = [
 __version__: str
 build_profile: str
 APIS: Final[tuple[str, ...]]
+IMPORT_FORMATS: Final[tuple[str, ...]]
 PRESETS: Final[tuple[str, ...]]
 PROFILES: Final[tuple[str, ...]]
 SPEEDS: Final[tuple[str, ...]]
@@ -1050,6 +1055,73 @@ def difference_intervals(
         By column and statistic: low and high bound of the other run's figure less the first one's, in the column's
         unit.
     """
+
+@final
+class ImportProgress:
+    """How far an `import_traces` is; handed to it, and read from another thread while it goes."""
+
+    def __new__(cls) -> Self: ...
+    def read(self) -> dict[str, int]:
+        """Counts so far.
+
+        Returns
+        -------
+        dict
+            ``pieces`` (sessions of logs, files of rows) and ``pieces_done``, ``turns`` and ``tool_calls`` written,
+            ``problems``: records that could not be read.
+        """
+
+def import_traces(
+    sources: Sequence[str | PathLike[str]],
+    *,
+    out: str | PathLike[str],
+    format: str | None = None,  # noqa: A002
+    threads: int | None = None,
+    progress: ImportProgress | None = None,
+    argv: Sequence[str] | None = None,
+) -> Run:
+    """Make a run directory of what others have recorded.
+
+    What a format does not tell is null in the tables; ``manifest["settings"]["lacks"]`` says for which analysis or
+    replay that matters. A record that cannot be read never ends an import: ``manifest["settings"]["problems"]`` lists
+    the first hundred with file and line, ``problem_counts`` counts all.
+
+    Parameters
+    ----------
+    sources
+        Files (plain or gzip) and folders, searched for ``*.jsonl`` and ``*.jsonl.gz``.
+    out
+        The run directory to make; it must not exist, or be empty.
+    format
+        One of `IMPORT_FORMATS`; by default each file's first records tell.
+    threads
+        Threads that parse; by default one for each CPU.
+    progress
+        Is kept up to date.
+    argv
+        A command line to keep in the manifest, secrets masked.
+
+    Returns
+    -------
+    Run
+        Of kind ``import``.
+
+    Raises
+    ------
+    ConfigError
+        A source is missing, or none has a turn.
+    """
+
+def import_traces_async(
+    sources: Sequence[str | PathLike[str]],
+    *,
+    out: str | PathLike[str],
+    format: str | None = None,  # noqa: A002
+    threads: int | None = None,
+    progress: ImportProgress | None = None,
+    argv: Sequence[str] | None = None,
+) -> Awaitable[Run]:
+    """`import_traces` without blocking the event loop."""
 
 def synthesize(
     out: str | PathLike[str],

@@ -6,6 +6,7 @@
 
 mod chat;
 mod completions;
+mod compose;
 pub mod convert;
 mod edit;
 mod hints;
@@ -27,6 +28,7 @@ mod wire_text;
 
 use serde::{Deserialize, Serialize};
 
+pub use compose::composed_template;
 pub use convert::{
     ChatAsMessages, MessageEvents, convert_request, error_body, message_of_reply,
     portable_responses, tokenize_request, tokens_counted, whole_chat_reply,
@@ -36,7 +38,7 @@ pub use kept::whole_responses_body;
 pub use list::{list_elements, replace_elements};
 pub use parts::{BodyPart, body_parts};
 pub use prompt_front::PromptFront;
-pub use request::{item_units, parse_request, put_before_messages, raw_request};
+pub use request::{item_units, parse_request, put_before_messages, raw_request, unit_of};
 pub use rewrite::{Unbilled, capped, reroled_system, with_model, without_billing_line};
 pub use stream::{ReplyDecoder, parse_reply};
 pub use template::rebuild_body;

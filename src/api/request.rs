@@ -62,6 +62,18 @@ pub fn item_units(items: &[String]) -> Vec<Unit> {
     units
 }
 
+/// A unit by itself, from its JSON; none where that is not what the kind asks for.
+pub fn unit_of(api: Api, kind: UnitKind, json: &str) -> Option<Unit> {
+    let mut reader = UnitReader::new(api, json);
+    match kind {
+        UnitKind::System => reader.add_system(0..json.len()),
+        UnitKind::Tool => reader.add_tool(0..json.len()),
+        UnitKind::Message => reader.add_message(0..json.len()).ok()?,
+        UnitKind::Prompt | UnitKind::Raw => return None,
+    }
+    reader.units.pop()
+}
+
 /// Puts units that the server keeps before the messages of a request, so that its prompt is whole. The
 /// body that is rebuilt stays the one that was sent.
 pub fn put_before_messages(request: &mut ParsedRequest, kept: Vec<Unit>) {

@@ -140,16 +140,7 @@ pub(super) fn make_template(body: &str, places: &[Place<'_>]) -> String {
         rest = &rest[length..];
         let last = run[length - 1];
         template.push_str(&body[position..places[first].span.start]);
-        template.push(OPEN);
-        push_number(&mut template, first);
-        if length > 1 {
-            template.push('-');
-            push_number(&mut template, last);
-        }
-        if separator != "," {
-            template.push(SEPARATOR);
-            template.push_str(separator);
-        }
+        open_run(&mut template, first, last, separator);
         for &unit in run {
             for cut in &places[unit].cuts {
                 template.push(CUT);
@@ -180,8 +171,25 @@ fn run_length<'a>(body: &'a str, places: &[Place<'_>], order: &[usize]) -> (usiz
     (length, separator.unwrap_or(","))
 }
 
-fn push_number(template: &mut String, number: usize) {
-    let _ = write!(template, "{number}");
+/// A placeholder for the units `first` to `last`, from whose texts nothing was cut.
+pub(super) fn run_of(first: usize, last: usize, separator: &str) -> String {
+    let mut run = String::new();
+    open_run(&mut run, first, last, separator);
+    run.push(CLOSE);
+    run
+}
+
+fn open_run(template: &mut String, first: usize, last: usize, separator: &str) {
+    template.push(OPEN);
+    // Writing to a String cannot fail.
+    let _ = write!(template, "{first}");
+    if last > first {
+        let _ = write!(template, "-{last}");
+    }
+    if separator != "," {
+        template.push(SEPARATOR);
+        template.push_str(separator);
+    }
 }
 
 /// The template and stored text of a body that is kept whole.

@@ -17,6 +17,7 @@ mod fleet;
 mod gpus;
 mod handle;
 mod host;
+mod imports;
 mod json;
 mod lifecycle;
 mod poller;
@@ -61,6 +62,8 @@ mod core {
     #[pymodule_export]
     use super::handle::PyHandle;
     #[pymodule_export]
+    use super::imports::{PyImportProgress, import_traces, import_traces_async};
+    #[pymodule_export]
     use super::poller::PyPoller;
     #[pymodule_export]
     use super::power::PyPowerSampler;
@@ -89,6 +92,8 @@ fn at_import(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("build_profile", if release { "release" } else { "debug" })?;
     module.add("APIS", PyTuple::new(py, APIS)?)?;
     module.add("PROFILES", PyTuple::new(py, crate::synthesize::profile::PROFILE_NAMES)?)?;
+    let formats = crate::import::format::Format::ALL.map(crate::import::format::Format::as_str);
+    module.add("IMPORT_FORMATS", PyTuple::new(py, formats)?)?;
     let speeds: Vec<&str> = crate::simulator::Profile::names().collect();
     module.add("SPEEDS", PyTuple::new(py, speeds)?)?;
     let presets = crate::recording::PRESETS.map(|preset| preset.name);

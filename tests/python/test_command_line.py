@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from tests.python.conftest import Captured
 
-VERBS = ["capacity", "capture", "compare", "doctor", "engine", "export", "replay", "report", "synthesize"]
+VERBS = ["capacity", "capture", "compare", "doctor", "engine", "export", "import", "replay", "report", "synthesize"]
 CLIENT = """
 import json, os, sys, urllib.request
 body = {"model": "agentbench-sim", "max_tokens": 8, "messages": [{"role": "user", "content": "hi"}]}

@@ -1,0 +1,86 @@
+"""``agentbench import``: others' recordings as a run directory."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from rich.text import Text
+
+from agentbench import IMPORT_FORMATS, ImportProgress, import_traces
+
+from .argv import masked_argv
+from .console import print_error, print_next, print_note, print_warning, results
+from .live import Status
+
+if TYPE_CHECKING:
+    from agentbench import Run
+
+INTERRUPTED = 130
+PROBLEMS_SHOWN = 10
+
+
+@click.command("import")
+@click.argument("sources", type=click.Path(path_type=Path), nargs=-1, required=True, metavar="SOURCE...")
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="The run directory to make.")
+@click.option(
+    "--format",
+    "layout",
+    type=click.Choice(IMPORT_FORMATS),
+    help="The format of every source.  [default: told by each file's first records]",
+)
+@click.option("--threads", type=click.IntRange(min=1), help="Threads that parse.  [default: one for each CPU]")
+def command(sources: tuple[Path, ...], out: Path, layout: str | None, threads: int | None) -> int:
+    """Make a run directory of what others have recorded: logs of agents, published data sets.
+
+    What a format does not tell stays null, and is said for which analysis or replay it is missing. A record that
+    cannot be read is left out, counted and listed with its file and line.
+    """
+    progress = ImportProgress()
+    ended = threading.Event()
+    watcher = threading.Thread(target=_watch, args=(progress, ended), daemon=True)
+    watcher.start()
+    try:
+        run = import_traces(sources, out=out, format=layout, threads=threads, progress=progress, argv=masked_argv())
+    except KeyboardInterrupt:
+        print_error("interrupted; nothing was written")
+        return INTERRUPTED
+    finally:
+        ended.set()
+        watcher.join()
+    _tell(run, out)
+    return 0
+
+
+def _watch(progress: ImportProgress, ended: threading.Event) -> None:
+    with Status() as status:
+        while not ended.wait(0.2):
+            counts = progress.read()
+            line = (
+                f"importing: {counts['pieces_done']:,} of {counts['pieces']:,} sources, {counts['turns']:,} turns,"
+                f" {counts['tool_calls']:,} tool calls, {counts['problems']:,} records left out"
+            )
+            status.show(Text(line), line)
+
+
+def _tell(run: Run, out: Path) -> None:
+    manifest = run.manifest
+    rows, counts, settings = manifest["rows"], manifest["counts"], manifest["settings"]
+    results().print(
+        f"{', '.join(settings['formats'])}: {counts['sessions']:,} sessions, {counts['threads']:,} threads,"
+        f" {rows.get('turn_traces', 0):,} turns, {rows.get('tool_calls', 0):,} tool calls written to {out}",
+        soft_wrap=True,
+    )
+    if counts["turns_told_again"]:
+        print_note(f"{counts['turns_told_again']:,} turns that several files tell are counted once")
+    for lack in settings["lacks"]:
+        print_note(f"lacks: {lack}")
+    if left_out := counts["records_left_out"]:
+        print_warning(f"{left_out:,} records were left out; the first of them:")
+        for problem in settings["problems"][:PROBLEMS_SHOWN]:
+            print_note(f"  {problem['file']}:{problem['line']}: {problem['what']}")
+    has_text = not any(lack.startswith("no turn has text:") for lack in settings["lacks"])
+    content = "" if has_text else " --content synthetic"
+    print_next([f"agentbench replay {out}{content}"])

@@ -1,0 +1,328 @@
+//! Drafts as the rows of a run directory.
+//!
+//! Counts turns within their threads, compares each prompt with the one before it, and derives what times
+//! and counts give: the same derivations as in a recording. Holds per thread the hashes of its last prompt
+//! and the end of its last response, and per unit its hash.
+
+use std::collections::{HashMap, HashSet};
+
+use super::draft::{CallDraft, PromptDraft, Times, Tokens, TurnDraft};
+use crate::api::{Api, ContentHash, Reply, ReplyBlock, Unit, UnitKind, composed_template};
+use crate::trace::Row;
+use crate::trace::record::{EngineJoin, ToolCallRow, TurnRow, UnitRow};
+
+/// Makes rows of drafts.
+#[derive(Debug)]
+pub(super) struct RowMaker {
+    run_id: String,
+    threads: HashMap<String, Thread>,
+    sessions: HashSet<String>,
+    written: HashSet<ContentHash>,
+    identities: HashSet<ContentHash>,
+    /// Threads of turns that others go on from.
+    chains: HashMap<String, String>,
+    seen: Seen,
+}
+
+/// What a thread's last turn left.
+#[derive(Debug, Default)]
+struct Thread {
+    turns: u32,
+    units: Vec<ContentHash>,
+    end: Option<f64>,
+    wait_after_ms: Option<f64>,
+}
+
+/// What the rows made so far hold, for telling what they lack.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Seen {
+    pub(super) turns: u64,
+    pub(super) replayed: u64,
+    pub(super) calls: u64,
+    pub(super) with_text: u64,
+    pub(super) with_blocks: u64,
+    pub(super) with_times: u64,
+    pub(super) with_first_output: u64,
+    pub(super) with_isl: u64,
+    pub(super) with_cached: u64,
+    pub(super) with_osl: u64,
+    pub(super) with_waits: u64,
+    pub(super) later_turns: u64,
+    pub(super) with_parent: u64,
+    pub(super) calls_with_times: u64,
+    pub(super) calls_with_own_time: u64,
+    pub(super) times_went_back: u64,
+}
+
+impl RowMaker {
+    pub(super) fn new(run_id: &str) -> Self {
+        Self {
+            run_id: run_id.to_owned(),
+            threads: HashMap::new(),
+            sessions: HashSet::new(),
+            written: HashSet::new(),
+            identities: HashSet::new(),
+            chains: HashMap::new(),
+            seen: Seen::default(),
+        }
+    }
+
+    pub(super) fn seen(&self) -> &Seen {
+        &self.seen
+    }
+
+    pub(super) fn sessions(&self) -> usize {
+        self.sessions.len()
+    }
+
+    pub(super) fn threads(&self) -> usize {
+        self.threads.len()
+    }
+
+    /// The rows of one turn; none of a turn that another file has told already. `conversations` are those
+    /// of its drafts.
+    pub(super) fn rows(&mut self, mut draft: TurnDraft, conversations: &[Vec<Unit>]) -> Vec<Row> {
+        self.follow(&mut draft);
+        let units = match draft.prompt {
+            PromptDraft::Units { conversation, n } => &conversations[conversation][..n],
+            _ => &[],
+        };
+        if let Some(identity) = &draft.identity
+            && !self.identities.insert(ContentHash::of(identity.as_bytes()))
+        {
+            self.seen.replayed += 1;
+            // What comes after it goes on from here.
+            let thread = self.threads.entry(draft.thread_id).or_default();
+            thread.units = units.iter().map(|unit| unit.hash).collect();
+            thread.end = draft.times.end;
+            return Vec::new();
+        }
+        if !self.sessions.contains(&draft.session_id) {
+            self.sessions.insert(draft.session_id.clone());
+        }
+        let new = units.iter().filter(|unit| self.written.insert(unit.hash));
+        let mut rows: Vec<Row> = new.map(|unit| Row::from(unit_row(unit))).collect();
+        let row = self.turn_row(&draft, units);
+        self.count(&draft, &row);
+        let calls = draft.calls.into_iter().enumerate();
+        rows.extend(calls.map(|(index, call)| Row::from(call_row(index, call, &row))));
+        rows.push(Row::from(row));
+        rows
+    }
+
+    /// Puts a turn into the thread of the turn that it goes on from.
+    fn follow(&mut self, draft: &mut TurnDraft) {
+        let Some(chain) = draft.chain.take() else { return };
+        let before = chain.goes_on_from.and_then(|before| self.chains.get(&before));
+        if let Some(thread) = before {
+            draft.session_id.clone_from(thread);
+            draft.thread_id.clone_from(thread);
+        }
+        self.chains.insert(chain.own, draft.thread_id.clone());
+    }
+
+    fn turn_row(&mut self, draft: &TurnDraft, units: &[Unit]) -> TurnRow {
+        let thread = self.threads.entry(draft.thread_id.clone()).or_default();
+        let turn = thread.turns;
+        let prompt = Prompt::of(draft, units, thread);
+        let Times { request, request_unseen, first_output, last_output, end } = draft.times;
+        let told_ms = draft.wait_ms.or(thread.wait_after_ms).filter(|_| turn > 0);
+        let tool_exec_ms = told_ms.or_else(|| {
+            let gap_ms = (request? - thread.end?) * 1e3;
+            (turn > 0 && gap_ms >= 0.0).then_some(gap_ms)
+        });
+        if let (Some(request), Some(before)) = (request, thread.end)
+            && request < before
+        {
+            self.seen.times_went_back += 1;
+        }
+        thread.turns += 1;
+        thread.end = end;
+        thread.wait_after_ms = draft.wait_after_ms;
+        let Tokens { isl, cached, cache_write, osl, reasoning } = draft.tokens;
+        let since = |time: Option<f64>| {
+            Some((time? - request?) * 1e3).filter(|ms| *ms >= 0.0 && !request_unseen)
+        };
+        let decode_ms = first_output.zip(last_output).map(|(first, last)| (last - first) * 1e3);
+        let reply = Reply { blocks: draft.reply.clone(), ..Reply::default() };
+        TurnRow {
+            run_id: self.run_id.clone(),
+            session_id: draft.session_id.clone(),
+            thread_id: draft.thread_id.clone(),
+            parent_thread_id: draft.parent_thread_id.clone(),
+            turn,
+            request_id: draft
+                .request_id
+                .clone()
+                .unwrap_or_else(|| format!("{}-{turn:04}", draft.thread_id)),
+            api: draft.api.map(Api::as_str).unwrap_or_default().to_owned(),
+            agent: draft.agent.clone(),
+            kind: draft.kind,
+            model: draft.model.clone(),
+            stream: draft.stream,
+            path: draft.api.map(Api::path).unwrap_or_default().to_owned(),
+            params: prompt.params,
+            n_messages: prompt.n_messages,
+            n_tools: prompt.n_tools,
+            unit_hashes: prompt.unit_hashes,
+            body_template: prompt.template,
+            block_hashes: prompt.block_hashes,
+            block_size: prompt.block_size,
+            n_shared_units: prompt.n_shared as u32,
+            request_time: request.unwrap_or_default(),
+            first_output_time: first_output,
+            last_output_time: last_output,
+            response_end_time: end,
+            ttft_ms: draft.ttft_ms.or_else(|| since(first_output)),
+            itl_ms_mean: decode_ms
+                .zip(osl.filter(|osl| *osl > 1))
+                .map(|(ms, n)| ms / (n - 1) as f64),
+            e2e_ms: draft.e2e_ms.or_else(|| since(end)),
+            tool_exec_ms,
+            http_status: draft.http_status,
+            outcome: draft.outcome,
+            error: draft.error.clone(),
+            stop_reason: draft.stop_reason.clone(),
+            isl,
+            isl_cached: cached,
+            isl_cache_write: cache_write,
+            isl_new: isl.zip(cached).map(|(isl, cached)| isl.saturating_sub(cached)),
+            osl,
+            reasoning_tokens: reasoning,
+            isl_new_text: draft.texts.as_ref().map_or(prompt.new_text, |(new, _)| new.clone()),
+            osl_text: draft.texts.as_ref().map_or_else(|| reply.text(), |(_, out)| out.clone()),
+            reply_blocks: blocks_json(&reply.blocks),
+            engine_join: EngineJoin::None,
+            ..TurnRow::default()
+        }
+    }
+
+    fn count(&mut self, draft: &TurnDraft, row: &TurnRow) {
+        let seen = &mut self.seen;
+        let add = |counter: &mut u64, is_there: bool| *counter += u64::from(is_there);
+        seen.turns += 1;
+        add(&mut seen.with_text, !row.unit_hashes.is_empty());
+        add(&mut seen.with_blocks, row.block_hashes.is_some());
+        add(&mut seen.with_times, draft.times.request.is_some());
+        add(&mut seen.with_first_output, row.ttft_ms.is_some());
+        add(&mut seen.with_isl, row.isl.is_some());
+        add(&mut seen.with_cached, row.isl_cached.is_some());
+        add(&mut seen.with_osl, row.osl.is_some());
+        add(&mut seen.with_parent, row.parent_thread_id.is_some());
+        add(&mut seen.later_turns, row.turn > 0);
+        add(&mut seen.with_waits, row.turn > 0 && row.tool_exec_ms.is_some());
+        for call in &draft.calls {
+            seen.calls += 1;
+            let timed = call.wall_ms.is_some() || (call.emitted.is_some() && call.result.is_some());
+            add(&mut seen.calls_with_times, timed);
+            add(&mut seen.calls_with_own_time, call.own_ms.is_some());
+        }
+    }
+}
+
+/// A turn's prompt as columns.
+#[derive(Default)]
+struct Prompt {
+    params: String,
+    template: String,
+    unit_hashes: Vec<String>,
+    block_hashes: Option<Vec<String>>,
+    block_size: Option<u32>,
+    n_messages: u32,
+    n_tools: u32,
+    n_shared: usize,
+    new_text: String,
+}
+
+impl Prompt {
+    fn of(draft: &TurnDraft, units: &[Unit], thread: &mut Thread) -> Self {
+        let mut prompt = match &draft.prompt {
+            PromptDraft::Counts => Self::default(),
+            PromptDraft::Blocks { hashes, size } => Self {
+                block_hashes: Some(hashes.clone()),
+                block_size: Some(*size),
+                ..Self::default()
+            },
+            PromptDraft::Units { .. } => Self::of_units(draft, units, thread),
+        };
+        if prompt.params.is_empty() {
+            prompt.params = params(draft).to_string();
+        }
+        prompt
+    }
+
+    fn of_units(draft: &TurnDraft, units: &[Unit], thread: &mut Thread) -> Self {
+        let api = draft.api.unwrap_or(Api::Chat);
+        let n_shared = units
+            .iter()
+            .zip(&thread.units)
+            .take_while(|(unit, before)| unit.hash == **before)
+            .count();
+        thread.units = units.iter().map(|unit| unit.hash).collect();
+        let new: Vec<&str> = units[n_shared..].iter().map(|unit| unit.text.as_str()).collect();
+        let kinds: Vec<_> = units.iter().map(|unit| unit.kind).collect();
+        let params = params(draft);
+        Self {
+            template: composed_template(api, &kinds, &params),
+            params: params.to_string(),
+            unit_hashes: units.iter().map(|unit| unit.hash.hex()).collect(),
+            n_messages: count(&kinds, UnitKind::Message),
+            n_tools: count(&kinds, UnitKind::Tool),
+            n_shared,
+            new_text: new.join(api.unit_separator()),
+            ..Self::default()
+        }
+    }
+}
+
+fn params(draft: &TurnDraft) -> serde_json::Value {
+    match (&draft.params, &draft.model) {
+        (Some(params), _) => params.clone(),
+        (None, Some(model)) => serde_json::json!({"model": model, "stream": draft.stream}),
+        (None, None) => serde_json::json!({}),
+    }
+}
+
+fn count(kinds: &[UnitKind], kind: UnitKind) -> u32 {
+    kinds.iter().filter(|found| **found == kind).count() as u32
+}
+
+fn blocks_json(blocks: &[ReplyBlock]) -> String {
+    if blocks.is_empty() {
+        String::new()
+    } else {
+        serde_json::to_string(blocks).unwrap_or_default()
+    }
+}
+
+fn unit_row(unit: &Unit) -> UnitRow {
+    UnitRow {
+        hash: unit.hash.hex(),
+        kind: unit.kind.as_str().to_owned(),
+        role: unit.role.clone(),
+        n_bytes: unit.text.len() as u64,
+        text: unit.text.clone(),
+    }
+}
+
+fn call_row(index: usize, call: CallDraft, turn: &TurnRow) -> ToolCallRow {
+    let span_ms = call.emitted.zip(call.result).map(|(emitted, result)| (result - emitted) * 1e3);
+    ToolCallRow {
+        run_id: turn.run_id.clone(),
+        session_id: turn.session_id.clone(),
+        thread_id: turn.thread_id.clone(),
+        turn: turn.turn,
+        request_id: turn.request_id.clone(),
+        index: index as u32,
+        call_id: call.id,
+        name: call.name,
+        argument_bytes: call.argument_bytes.unwrap_or(call.arguments.len() as u64),
+        arguments: call.arguments,
+        emitted_time: call.emitted.or(turn.response_end_time).unwrap_or_default(),
+        result_time: call.result,
+        wire_ms: call.wall_ms.or(span_ms).filter(|ms| *ms >= 0.0),
+        own_ms: call.own_ms,
+        result_bytes: call.result_bytes,
+        is_error: call.is_error,
+    }
+}

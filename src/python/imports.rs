@@ -1,0 +1,107 @@
+//! `import_traces`: others' recordings as a run directory, and its progress.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use super::run::PyRun;
+use super::{host, runtime};
+use crate::clock::Clock;
+use crate::error::Result;
+use crate::import::format::Format;
+use crate::import::{ImportConfig, ImportProgress, import};
+use crate::shutdown::Shutdown;
+
+/// How far an import is.
+#[pyclass(frozen, name = "ImportProgress", module = "agentbench")]
+#[derive(Debug, Default)]
+pub(super) struct PyImportProgress {
+    counts: Arc<ImportProgress>,
+}
+
+#[pymethods]
+impl PyImportProgress {
+    /// Nothing is done yet.
+    #[new]
+    fn new() -> Self {
+        Self::default()
+    }
+
+    /// The counts by name.
+    fn read<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let counts = PyDict::new(py);
+        let ImportProgress { pieces, pieces_done, turns, calls, problems } = &*self.counts;
+        let named: [(&str, &AtomicU64); 5] = [
+            ("pieces", pieces),
+            ("pieces_done", pieces_done),
+            ("turns", turns),
+            ("tool_calls", calls),
+            ("problems", problems),
+        ];
+        for (name, count) in named {
+            counts.set_item(name, count.load(Ordering::Relaxed))?;
+        }
+        Ok(counts)
+    }
+}
+
+/// Writes a run directory of others' recordings.
+#[pyfunction]
+#[pyo3(signature = (sources, *, out, format = None, threads = None, progress = None, argv = None))]
+pub(super) fn import_traces(
+    py: Python<'_>,
+    sources: Vec<PathBuf>,
+    out: PathBuf,
+    format: Option<&str>,
+    threads: Option<usize>,
+    progress: Option<&PyImportProgress>,
+    argv: Option<Vec<String>>,
+) -> PyResult<PyRun> {
+    let config = config(sources, out, format, threads, argv)?;
+    let counts = progress.map(|progress| Arc::clone(&progress.counts)).unwrap_or_default();
+    runtime::wait_cancellable(py, move |shutdown| make(&config, &counts, shutdown))
+}
+
+/// `import_traces` without blocking the event loop.
+#[pyfunction]
+#[pyo3(signature = (sources, *, out, format = None, threads = None, progress = None, argv = None))]
+pub(super) fn import_traces_async<'py>(
+    py: Python<'py>,
+    sources: Vec<PathBuf>,
+    out: PathBuf,
+    format: Option<&str>,
+    threads: Option<usize>,
+    progress: Option<&PyImportProgress>,
+    argv: Option<Vec<String>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let config = config(sources, out, format, threads, argv)?;
+    let counts = progress.map(|progress| Arc::clone(&progress.counts)).unwrap_or_default();
+    runtime::awaitable_cancellable(py, move |shutdown| make(&config, &counts, shutdown))
+}
+
+fn config(
+    sources: Vec<PathBuf>,
+    out: PathBuf,
+    format: Option<&str>,
+    threads: Option<usize>,
+    argv: Option<Vec<String>>,
+) -> Result<ImportConfig> {
+    let host = host::describe();
+    Ok(ImportConfig {
+        sources,
+        out,
+        format: format.map(Format::from_name).transpose()?,
+        run_id: format!("import-{}", Clock::start().anchor_ns() / 1_000_000_000),
+        threads: threads.unwrap_or(host.cpus as usize).max(1),
+        argv: argv.unwrap_or_default(),
+        host,
+    })
+}
+
+fn make(config: &ImportConfig, progress: &ImportProgress, shutdown: &Shutdown) -> Result<PyRun> {
+    import(config, progress, shutdown)?;
+    PyRun::read(config.out.clone())
+}
