@@ -45,4 +45,13 @@ if [ ! -f "$root/model/model.safetensors" ]; then
     echo "making the tiny model"
     "$vllm_python" "$here/make_tiny_model.py" "$root/model"
 fi
+# A sandbox for `collect`, unpacked and not installed; without one its test says so and runs unsandboxed.
+if ! command -v bwrap >/dev/null 2>&1 && [ ! -x "$root/bubblewrap/usr/bin/bwrap" ] && command -v apt-get >/dev/null 2>&1; then
+    echo "unpacking bubblewrap"
+    package="$(mktemp -d)"
+    if (cd "$package" && apt-get download --quiet bubblewrap >/dev/null 2>&1); then
+        dpkg -x "$package"/bubblewrap_*.deb "$root/bubblewrap"
+    fi
+    rm -rf "$package"
+fi
 echo "real parts are ready in $root"

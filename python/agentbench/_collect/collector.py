@@ -19,7 +19,7 @@ from agentbench import harness
 from agentbench._core import ConfigError, Proxy, Run, engine_info
 from agentbench.harness import Limits
 
-from . import engine, git, predictions, sandbox
+from . import container, engine, git, predictions, sandbox
 from .logs import remove
 from .mirrors import Mirrors, default_cache
 from .progress import CollectProgress, Rate
@@ -86,8 +86,8 @@ class Collector:
 
     @property
     def sandbox(self) -> str:
-        """What keeps the agents: ``bubblewrap`` or ``none``."""
-        return self._bench.sandbox.name
+        """What keeps the agents: ``bubblewrap``, ``container`` or ``none``."""
+        return self._bench.kept_by
 
     @property
     def described(self) -> str:
@@ -142,9 +142,10 @@ class Collector:
                 raise ConfigError(
                     f"fresh_cache: {settings.upstream} cannot empty its cache: {refusal}; {engine.REMEDY}"
                 )
-        chosen = sandbox.choose(
-            unsandboxed=settings.unsandboxed, binary=binary, expose=[Path(path) for path in settings.expose]
-        )
+        expose = [Path(path) for path in settings.expose]
+        chosen = None
+        if not settings.container:
+            chosen = sandbox.choose(unsandboxed=settings.unsandboxed, binary=binary, expose=expose)
         cache = Path(settings.cache_dir) if settings.cache_dir else default_cache()
         return Bench(
             run=self._run,
@@ -153,6 +154,7 @@ class Collector:
             binary=binary,
             limits=Limits(engine_info(settings.upstream)["max_model_len"], settings.max_output_tokens),
             sandbox=chosen,
+            containers=container.find() if settings.container else None,
             mirrors=Mirrors(cache, Path(settings.repos) if settings.repos else None),
             stop=self._stop,
         )
@@ -223,7 +225,7 @@ class Collector:
             agent=self._bench.harness.name,
             agent_version=version,
             model=self._settings.model,
-            sandbox=self._bench.sandbox.name,
+            sandbox=self._bench.kept_by,
         )
         with self._guard:
             self._running.append(instance.id)
