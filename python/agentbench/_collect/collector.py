@@ -17,6 +17,7 @@ from urllib.parse import quote
 
 from agentbench import harness
 from agentbench._core import ConfigError, Proxy, Run, engine_info
+from agentbench._report import report
 from agentbench.harness import Limits
 
 from . import container, engine, git, predictions, sandbox
@@ -72,6 +73,7 @@ class Collector:
         self._sessions: dict[str, Session] = {}
         self._running: list[str] = []
         self._guard = threading.Lock()
+        self._before = 0
         self._bench = self._prepared()
 
     @property
@@ -125,6 +127,7 @@ class Collector:
             run: Run = proxy.stop()
             remove(self._run / WORK)
             predictions.write(self._run, [instance.id for instance in self._instances])
+        _keep_report(run)
         return run
 
     def _prepared(self) -> Bench:
@@ -250,8 +253,9 @@ class Collector:
         if session.start is not None and session.end is not None:
             model, tool, idle = traffic.split(session.start, session.end)
             session = replace(session, model_s=model, tool_s=tool, idle_s=idle)
-        if session.outcome == DONE and not traffic.requests:
-            session = replace(session, outcome=FAILED, reason="no request came through the proxy")
+        refusal = traffic.refusal(timed_out=session.outcome == TIMED_OUT)
+        if session.ended and refusal is not None:
+            session = replace(session, outcome=FAILED, reason=refusal)
         session.write(folder_of(self._run, session.instance_id))
         self._sessions[session.instance_id] = session
         return session
@@ -286,6 +290,14 @@ class Collector:
             rows_dropped=stats["rows_dropped"],
             elapsed_s=time.monotonic() - started,
         )
+
+
+def _keep_report(run: Run) -> None:
+    """Keep a report beside the tables; a run whose report cannot be written is a run all the same."""
+    try:
+        report(run).write()
+    except OSError as error:
+        LOGGER.warning("report.md was not written: %s", error)
 
 
 def _total(tokens: list[int]) -> int | None:
