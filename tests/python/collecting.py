@@ -18,7 +18,7 @@ BROKEN = "def add(a, b):\n    return a - b\n"
 
 # Its task is a JSON object: what to do, in this order.
 AGENT = '''
-import json, os, subprocess, sys, time, urllib.request
+import json, os, subprocess, sys, time, urllib.error, urllib.request
 
 ORPHAN = """
 import os, signal, sys, time
@@ -31,10 +31,14 @@ START = "import subprocess, sys; subprocess.Popen([sys.executable, '-c', *sys.ar
 
 def send(turn):
     content = [{"role": "user", "content": f"turn {turn}"}]
-    body = {"model": os.environ["AGENTBENCH_MODEL"], "max_tokens": 16, "messages": content}
+    body = {"model": todo.get("model", os.environ["AGENTBENCH_MODEL"]), "max_tokens": 16, "messages": content}
     url = os.environ["AGENTBENCH_BASE_URL"] + "/v1/chat/completions"
     request = urllib.request.Request(url, json.dumps(body).encode(), {"content-type": "application/json"})
-    urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request).read()
+    try:
+        urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request).read()
+    except urllib.error.HTTPError:
+        # An agent that goes on all the same.
+        pass
 
 todo = json.loads(sys.argv[1])
 for turn in range(todo.get("turns", 0)):

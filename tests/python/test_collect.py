@@ -87,6 +87,7 @@ def test_patches_figures_and_sessions(source: Upstream, engine: agentbench.Simul
         assert (run.path / "sessions" / name / "patch.diff").read_text() == patches[name]
         assert came["patch_bytes"] == len(patches[name])
     assert not (run.path / "work").exists()
+    assert "turns" in (run.path / "report.md").read_text()
     last = seen[-1]
     assert (last.total, last.done, last.failed, last.timed_out, last.running) == (3, 3, 0, 0, ())
     assert (last.turns, last.osl) == (6, turns["osl"].sum())
@@ -105,15 +106,16 @@ def test_what_breaks_is_told_and_the_rest_goes_on(
             "silent": {"turns": 0},
             "late": {"turns": 1, "orphan": str(tmp_path / "orphan"), "until": "/never", "write": {"new": "x"}},
             "killed": {"turns": 1, "shell": "kill -9 $PPID"},
+            "unanswered": {"turns": 1, "model": "no-such-model"},
             "fine": FIXED,
         },
     )
     rows = [json.loads(line) for line in (tmp_path / "tasks.jsonl").read_text().splitlines()]
     rows.append(rows[0] | {"id": "nowhere", "commit": "0" * 40})
     (tmp_path / "tasks.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    result = run_agentbench(*arguments, "--time-limit", "3s", "--concurrency", "6")
+    result = run_agentbench(*arguments, "--time-limit", "3s", "--concurrency", "7")
     assert result.returncode == 1, result.stdout + result.stderr
-    assert "4 of 6 instance(s) failed, the first: crash: exit code 3" in result.stderr
+    assert "5 of 7 instance(s) failed, the first: crash: exit code 3" in result.stderr
     assert "unsandboxed: all that you may read and write is within their reach" in result.stderr
     run = tmp_path / "run"
     came = {row["id"]: session(run, row["id"]) for row in rows}
@@ -122,10 +124,12 @@ def test_what_breaks_is_told_and_the_rest_goes_on(
         "silent": ("failed", 0),
         "late": ("timed_out", 124),
         "killed": ("failed", -9),
+        "unanswered": ("failed", 0),
         "fine": ("done", 0),
         "nowhere": ("failed", None),
     }
     assert came["silent"]["reason"] == "no request came through the proxy"
+    assert came["unanswered"]["reason"].startswith("no request was answered: ")
     assert came["late"]["reason"] == "time limit of 3 s"
     assert came["killed"]["reason"] == "killed by SIGKILL"
     assert "no repository with commit 0000" in came["nowhere"]["reason"]

@@ -273,9 +273,37 @@ def test_time_is_the_models_the_tools_or_nobodys(requests: Any, calls: Any, spli
     assert Traffic(requests=requests, calls=calls).split(0, 10) == split
 
 
+def turn(time: float, outcome: str, error: str | None = None) -> dict[str, Any]:
+    return {"request_time": time, "outcome": outcome, "error": error}
+
+
+@pytest.mark.parametrize(
+    ("turns", "timed_out", "refusal"),
+    [
+        ([], False, "no request came through the proxy"),
+        ([], True, "no request came through the proxy"),
+        ([turn(1, "ok")], True, None),
+        ([turn(1, "upstream_error", "refused")], False, "no request was answered: refused"),
+        ([turn(1, "ok"), turn(2, "upstream_error")], False, None),
+        # Rows come in the order in which requests end.
+        (
+            [turn(3, "http_error", "503"), turn(1, "ok")],
+            True,
+            "the engine failed the last request: 503",
+        ),
+        ([turn(1, "http_error"), turn(2, "ok"), turn(3, "client_cancelled")], True, None),
+    ],
+)
+def test_an_engine_that_failed_is_no_end_of_an_agent(turns: Any, timed_out: bool, refusal: str | None) -> None:  # noqa: FBT001
+    traffic = Traffic()
+    for row in turns:
+        traffic.add_turn(row)
+    assert traffic.refusal(timed_out=timed_out) == refusal
+
+
 def test_journals_are_read_as_they_grow(tmp_path: Path) -> None:
     journal = tmp_path / "turn_traces.journal.jsonl"
-    row = {"session_id": "a", "request_time": 1.0, "response_end_time": 2.0, "isl": 3, "osl": None}
+    row = {"session_id": "a", "outcome": "ok", "request_time": 1.0, "response_end_time": 2.0, "isl": 3, "osl": None}
     journals = Journals(tmp_path)
     journals.read()
     assert journals.turns == 0

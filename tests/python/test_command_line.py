@@ -390,6 +390,7 @@ def test_doctor_tells_what_is_missing_and_how_to_get_it(empty: Path) -> None:
         "codex",
         "opencode",
         "mini-swe-agent",
+        "bubblewrap",
         "NVML",
         "disk",
         "polars",

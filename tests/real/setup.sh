@@ -63,4 +63,13 @@ if ! cmp -s "$here/make_tiny_model.py" "$root/model/made_by.py"; then
     "$vllm_python" "$here/make_tiny_model.py" "$root/model"
     cp "$here/make_tiny_model.py" "$root/model/made_by.py"
 fi
+# A sandbox for `collect`, unpacked and not installed; without one its test says so and runs unsandboxed.
+if ! command -v bwrap >/dev/null 2>&1 && [ ! -x "$root/bubblewrap/usr/bin/bwrap" ] && command -v apt-get >/dev/null 2>&1; then
+    echo "unpacking bubblewrap"
+    package="$(mktemp -d)"
+    if (cd "$package" && apt-get download --quiet bubblewrap >/dev/null 2>&1); then
+        dpkg -x "$package"/bubblewrap_*.deb "$root/bubblewrap"
+    fi
+    rm -rf "$package"
+fi
 echo "real parts are ready in $root"

@@ -67,6 +67,7 @@ SHOWN_IDS = 4
     type=click.Path(path_type=Path),
     help="Where mirrors of repositories are kept.  [default: agentbench/repositories in the user's cache folder]",
 )
+@click.option("--container", is_flag=True, help="Run agents in the instance's image, by docker or podman.")
 @click.option("--unsandboxed", is_flag=True, help="Run agents with nothing around them where bubblewrap is missing.")
 @click.option(
     "--expose",

@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from agentbench import AgentbenchError, _core, _frames, harness
+from agentbench._collect import sandbox
 
 from .console import results
 from .parameters import URL
@@ -47,7 +48,7 @@ def command(url: str | None, metrics_url: str | None) -> int:
     Exits with 0 unless an engine given by --url or a page given by --metrics-url cannot be used.
     """
     engine = list(_engine(url, metrics_url))
-    findings = [*_build(), *engine, *_agents(), *_gpus(), _disk(), *_extras()]
+    findings = [*_build(), *engine, *_agents(), *_sandboxes(), *_gpus(), _disk(), *_extras()]
     results().print(_report(findings))
     return 1 if any(finding.state == "bad" for finding in engine) else 0
 
@@ -107,6 +108,18 @@ def _agents() -> Iterator[Finding]:
             yield Finding(agent.name, "missing", where, agent.install)
         else:
             yield Finding(agent.name, "ok", f"{agent.version(binary) or 'version unknown'} at {binary}")
+
+
+def _sandboxes() -> Iterator[Finding]:
+    program = sandbox.find()
+    if program is None:
+        yield Finding("bubblewrap", "missing", f"no bwrap on PATH, nor named by {sandbox.VARIABLE}", sandbox.INSTALL)
+        return
+    refusal = sandbox.refusal(program)
+    if refusal is not None:
+        yield Finding("bubblewrap", "missing", refusal, "allow user namespaces, or run collect with --container")
+    else:
+        yield Finding("bubblewrap", "ok", f"works, at {program}")
 
 
 def _gpus() -> Iterator[Finding]:

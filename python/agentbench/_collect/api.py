@@ -61,8 +61,8 @@ def collect(
         Called several times a second with how far it is.
     **settings
         ``model`` (by default the engine's), ``num_samples``, ``shuffle``, ``seed``, ``concurrency``,
-        ``time_limit_s``, ``max_turns``, ``max_output_tokens``, ``fresh_cache``, ``unsandboxed``, ``expose``,
-        ``repos``, ``cache_dir``; and keyword arguments of `Proxy`.
+        ``time_limit_s``, ``max_turns``, ``max_output_tokens``, ``fresh_cache``, ``container``,
+        ``unsandboxed``, ``expose``, ``repos``, ``cache_dir``; and keyword arguments of `Proxy`.
 
     Returns
     -------

@@ -17,9 +17,10 @@ from urllib.parse import quote
 
 from agentbench import harness
 from agentbench._core import ConfigError, Proxy, Run, engine_info
+from agentbench._report import report
 from agentbench.harness import Limits
 
-from . import engine, git, predictions, sandbox
+from . import container, engine, git, predictions, sandbox
 from .logs import remove
 from .mirrors import Mirrors, default_cache
 from .progress import CollectProgress, Rate
@@ -72,6 +73,7 @@ class Collector:
         self._sessions: dict[str, Session] = {}
         self._running: list[str] = []
         self._guard = threading.Lock()
+        self._before = 0
         self._bench = self._prepared()
 
     @property
@@ -86,8 +88,8 @@ class Collector:
 
     @property
     def sandbox(self) -> str:
-        """What keeps the agents: ``bubblewrap`` or ``none``."""
-        return self._bench.sandbox.name
+        """What keeps the agents: ``bubblewrap``, ``container`` or ``none``."""
+        return self._bench.kept_by
 
     @property
     def described(self) -> str:
@@ -125,6 +127,7 @@ class Collector:
             run: Run = proxy.stop()
             remove(self._run / WORK)
             predictions.write(self._run, [instance.id for instance in self._instances])
+        _keep_report(run)
         return run
 
     def _prepared(self) -> Bench:
@@ -142,9 +145,10 @@ class Collector:
                 raise ConfigError(
                     f"fresh_cache: {settings.upstream} cannot empty its cache: {refusal}; {engine.REMEDY}"
                 )
-        chosen = sandbox.choose(
-            unsandboxed=settings.unsandboxed, binary=binary, expose=[Path(path) for path in settings.expose]
-        )
+        expose = [Path(path) for path in settings.expose]
+        chosen = None
+        if not settings.container:
+            chosen = sandbox.choose(unsandboxed=settings.unsandboxed, binary=binary, expose=expose)
         cache = Path(settings.cache_dir) if settings.cache_dir else default_cache()
         return Bench(
             run=self._run,
@@ -153,6 +157,7 @@ class Collector:
             binary=binary,
             limits=Limits(engine_info(settings.upstream)["max_model_len"], settings.max_output_tokens),
             sandbox=chosen,
+            containers=container.find() if settings.container else None,
             mirrors=Mirrors(cache, Path(settings.repos) if settings.repos else None),
             stop=self._stop,
         )
@@ -223,7 +228,7 @@ class Collector:
             agent=self._bench.harness.name,
             agent_version=version,
             model=self._settings.model,
-            sandbox=self._bench.sandbox.name,
+            sandbox=self._bench.kept_by,
         )
         with self._guard:
             self._running.append(instance.id)
@@ -248,8 +253,9 @@ class Collector:
         if session.start is not None and session.end is not None:
             model, tool, idle = traffic.split(session.start, session.end)
             session = replace(session, model_s=model, tool_s=tool, idle_s=idle)
-        if session.outcome == DONE and not traffic.requests:
-            session = replace(session, outcome=FAILED, reason="no request came through the proxy")
+        refusal = traffic.refusal(timed_out=session.outcome == TIMED_OUT)
+        if session.ended and refusal is not None:
+            session = replace(session, outcome=FAILED, reason=refusal)
         session.write(folder_of(self._run, session.instance_id))
         self._sessions[session.instance_id] = session
         return session
@@ -284,6 +290,14 @@ class Collector:
             rows_dropped=stats["rows_dropped"],
             elapsed_s=time.monotonic() - started,
         )
+
+
+def _keep_report(run: Run) -> None:
+    """Keep a report beside the tables; a run whose report cannot be written is a run all the same."""
+    try:
+        report(run).write()
+    except OSError as error:
+        LOGGER.warning("report.md was not written: %s", error)
 
 
 def _total(tokens: list[int]) -> int | None:

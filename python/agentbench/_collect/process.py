@@ -70,7 +70,7 @@ def run(
     stop
         Ends it when set.
     cleanup
-        A command to run afterwards, also when this process was killed.
+        A command to run when it is interrupted, be it because this process was killed.
 
     Raises
     ------

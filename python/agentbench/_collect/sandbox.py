@@ -2,7 +2,7 @@
 
 Inside, the work tree lies at ``/testbed`` whatever the instance, so prompts that name the working directory are equal
 and tell nothing of the machine. Programs and libraries are there to be read; the network is the machine's own, since
-the proxy is on it.
+the proxy is on it. Containers are for ``container``.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ def choose(*, unsandboxed: bool, binary: Path | None, expose: Sequence[Path]) ->
     if program is None or why is not None:
         raise ConfigError(
             f"{why}: the agent would run unsandboxed, with all that you may read and write within its reach; "
-            "--unsandboxed allows that"
+            "--unsandboxed allows that, --container runs it in the instance's image"
         )
     return Bubblewrap(program, binary, expose)
 
@@ -202,12 +202,12 @@ def refusal(program: Path) -> str | None:
     return f"bubblewrap does not work here ({lines[0]})"
 
 
-def installation(binary: Path) -> list[Path]:
+def installation(binary: Path, there: Sequence[str] = SYSTEM) -> list[Path]:
     """Return what must be readable for a program to run: the links to it, and what it is installed with.
 
     A package of npm is shown with the outermost ``node_modules``, a program of a Python environment with the
-    environment and the Python that it was made of, any other with nothing but its file. What lies below the
-    system's folders is there already.
+    environment and the Python that it was made of, any other with nothing but its file. What lies below folders
+    that are there already is left out.
     """
     shown: list[Path] = []
     path = binary.absolute()
@@ -219,7 +219,7 @@ def installation(binary: Path) -> list[Path]:
             shown.append(Path(*step.parts[: step.parts.index(NODE_MODULES) + 1]))
         shown += _environment_of(step)
     shown.append(path)
-    return _outermost([step for step in shown if not _is_below(step, [Path(folder) for folder in SYSTEM])])
+    return _outermost([step for step in shown if not _is_below(step, [Path(folder) for folder in there])])
 
 
 def _environment_of(program: Path) -> list[Path]:

@@ -42,7 +42,7 @@ class Session:
     agent, agent_version, model
         Who worked; the version is None where the agent tells none.
     sandbox
-        ``bubblewrap`` or ``none``.
+        ``bubblewrap``, ``container`` or ``none``.
     outcome
         ``done``, ``timed_out``, ``failed``, ``interrupted`` or ``running``.
     reason

@@ -40,6 +40,8 @@ class Settings:
         Most tokens that a request may ask for; None leaves it to the agent.
     fresh_cache
         Whether the engine's prefix cache is emptied before each instance.
+    container
+        Whether agents run in the instance's image.
     unsandboxed
         Whether agents may run with nothing around them.
     expose
@@ -61,6 +63,7 @@ class Settings:
     max_turns: int | None = None
     max_output_tokens: int | None = None
     fresh_cache: bool = False
+    container: bool = False
     unsandboxed: bool = False
     expose: tuple[str, ...] = ()
     repos: str | None = None
@@ -79,6 +82,9 @@ class Settings:
                 f"fresh_cache needs concurrency 1: with {self.concurrency} instances at once, emptying the cache "
                 "before one takes it from the others"
             )
+
+        if self.container and (self.unsandboxed or self.repos):
+            raise ConfigError("container excludes unsandboxed and repos: the image brings sandbox and repository")
 
     def write(self, run: Path, instances: list[Instance]) -> None:
         """Keep settings and instances in a run directory."""

@@ -43,6 +43,8 @@ def main() -> None:
         report = _run(job, reader)
     finally:
         _kill_all()
+    if report.get("ended") == "interrupted":
+        # Nobody may be left to do it.
         _clean_up(job["cleanup"])
     with contextlib.suppress(OSError):
         os.write(1, json.dumps(report).encode() + b"\n")

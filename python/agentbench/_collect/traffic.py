@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 TURNS = "turn_traces.journal.jsonl"
 CALLS = "tool_calls.journal.jsonl"
 
+OK = "ok"
+# The engine's failures; a request that the end of its agent cut off is none.
+ENGINE_FAILED = ("http_error", "upstream_error")
+
 Span = tuple[float, float]
 
 
@@ -28,11 +32,16 @@ class Traffic:
     isl: list[int] = field(default_factory=list)
     osl: list[int] = field(default_factory=list)
     isl_cached: list[int] = field(default_factory=list)
+    answered: int = 0
+    last: tuple[float, str, str | None] | None = None
 
     def add_turn(self, row: dict[str, Any]) -> None:
         """Take in a row of ``turn_traces``."""
         start = row["request_time"]
         self.requests.append((start, row.get("response_end_time") or start))
+        self.answered += row["outcome"] == OK
+        if self.last is None or start >= self.last[0]:
+            self.last = (start, row["outcome"], row.get("error"))
         for name in ("isl", "osl", "isl_cached"):
             if row.get(name) is not None:
                 getattr(self, name).append(row[name])
@@ -41,6 +50,19 @@ class Traffic:
         """Take in a row of ``tool_calls``; a call whose result never came took no time that is known."""
         if row.get("result_time") is not None:
             self.calls.append((row["emitted_time"], row["result_time"]))
+
+    def refusal(self, *, timed_out: bool) -> str | None:
+        """Say why a session that came to its end was none of the agent's own doing; None when it was."""
+        if not self.requests:
+            return "no request came through the proxy"
+        if not self.answered:
+            return f"no request was answered: {self._last_error()}"
+        if timed_out and self.last is not None and self.last[1] in ENGINE_FAILED:
+            return f"the engine failed the last request: {self._last_error()}"
+        return None
+
+    def _last_error(self) -> str:
+        return (self.last[2] or self.last[1]) if self.last is not None else "unknown"
 
     def split(self, start: float, end: float) -> tuple[float, float, float]:
         """Return the seconds for the model, for tools and for neither between two moments."""

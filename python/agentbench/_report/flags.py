@@ -115,10 +115,15 @@ def _structural(summary: dict[str, Any], manifest: dict[str, Any]) -> Iterator[t
 def _of_the_recording(manifest: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if (manifest.get("engine") or {}).get("simulated"):
         yield "simulated", "the engine is simulated: no figure says anything about any hardware"
-    if not manifest["complete"] or manifest["partial"]:
+    if not manifest["complete"]:
         yield (
             "killed or still running",
             "the run was never closed: its figures are of the rows that had reached the disk, its last second may lack",
+        )
+    elif manifest["partial"]:
+        yield (
+            "killed",
+            "the run was killed and closed or carried on later: of the last second before that rows may lack",
         )
     lost = {table: rows for table, rows in manifest["dropped"].items() if rows}
     counts = manifest["counts"]
