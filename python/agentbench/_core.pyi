@@ -243,7 +243,7 @@ class Run:
         """
 
     def request_body(self, request_id: str) -> bytes:
-        """Return the exact bytes of the request body that the agent sent.
+        """Return the exact bytes of the request body: as the agent sent it, unless the turn's ``changes`` say else.
 
         Raises
         ------
@@ -305,7 +305,9 @@ class Handle:
 class Proxy(Handle):
     """A recording proxy before one engine or several, and a poller of each one's metrics page: one run directory.
 
-    Bytes pass untouched in both directions; what cannot be recorded in time is dropped and counted, never waited
+    Bytes pass untouched in both directions, unless one of the switches from `rerole_system` to `convert` is on: then
+    the recording tells what the engine was given, its column ``changes`` what was changed, and the manifest which
+    switches were on. What cannot be recorded in time is dropped and counted, never waited
     for. ``agentbench.capture`` makes one with the defaults of the command line.
 
     Parameters
@@ -337,6 +339,18 @@ class Proxy(Handle):
         Seconds of power sampling before anything else; by default none.
     pue
         Power usage effectiveness: totals are multiplied by it.
+    rerole_system
+        Messages of the role ``system`` inside ``messages`` are sent as the user's.
+    strip_billing_header
+        Claude Code's billing line is taken out of the system prompt.
+    cap_max_tokens
+        Most output tokens that a request may ask for; by default as asked.
+    model
+        The model that every request goes to; by default the one asked for.
+    answer_titles
+        Calls for a session's title are answered by the proxy and reach no engine.
+    convert
+        ``"chat"`` sends Messages to the engine as Chat and answers in Messages; by default nothing is converted.
     argv
         A command line to keep in the manifest, secrets masked.
     settings
@@ -367,6 +381,12 @@ class Proxy(Handle):
         engine_pid: int | None = None,
         idle_baseline_s: float | None = None,
         pue: float | None = None,
+        rerole_system: bool = False,
+        strip_billing_header: bool = False,
+        cap_max_tokens: int | None = None,
+        model: str | None = None,
+        answer_titles: bool = False,
+        convert: str | None = None,
         argv: Sequence[str] | None = None,
         settings: Mapping[str, Any] | None = None,
         kind: str = "capture",

@@ -50,6 +50,12 @@ def capture(
     engine_pid: int | None = None,
     idle_baseline_s: float | None = None,
     pue: float | None = None,
+    rerole_system: bool = False,
+    strip_billing_header: bool = False,
+    cap_max_tokens: int | None = None,
+    model: str | None = None,
+    answer_titles: bool = False,
+    convert: str | None = None,
     argv: Sequence[str] | None = None,
 ) -> Proxy:
     """Record the agents that talk to one engine or several, for as long as the returned handle runs.
@@ -81,6 +87,18 @@ def capture(
         Seconds of power sampling before anything else; by default none.
     pue
         Power usage effectiveness: totals are multiplied by it.
+    rerole_system
+        Messages of the role ``system`` inside ``messages`` are sent as the user's.
+    strip_billing_header
+        Claude Code's billing line is taken out of the system prompt.
+    cap_max_tokens
+        Most output tokens that a request may ask for; by default as asked.
+    model
+        The model that every request goes to; by default the one asked for.
+    answer_titles
+        Calls for a session's title are answered by the proxy and reach no engine.
+    convert
+        ``"chat"`` sends Messages to the engine as Chat and answers in Messages; by default nothing is converted.
     argv
         A command line to keep in the manifest, secrets masked.
 
@@ -107,6 +125,12 @@ def capture(
         engine_pid=engine_pid,
         idle_baseline_s=idle_baseline_s,
         pue=pue,
+        rerole_system=rerole_system,
+        strip_billing_header=strip_billing_header,
+        cap_max_tokens=cap_max_tokens,
+        model=model,
+        answer_titles=answer_titles,
+        convert=convert,
         argv=argv,
     )
 

@@ -67,6 +67,7 @@ class CaptureStats(TypedDict):
     are tokens over all turns whose usage tells them. ``latest`` holds the last turns, the newest last. ``engine`` is
     as last seen while it ran, several together, None when nothing is polled; ``engines`` are one by one.
     ``requests_moved`` went to another engine than their session's, because nothing could be sent to that one.
+    ``changed`` counts the turns that each switch changed.
     """
 
     requests: int
@@ -86,6 +87,7 @@ class CaptureStats(TypedDict):
     latest: list[LatestTurn]
     engine: PollerStats | None
     engines: list[EngineTraffic]
+    changed: dict[str, int]
 
 
 class ReplayProgress(TypedDict):
@@ -149,10 +151,12 @@ class TurnTotals(TypedDict):
     """Counts and sums over captured turns.
 
     Tokens are over the turns whose usage tells them, None when none does. ``isl_with_cached`` is the ISL of the
-    turns whose usage tells what was cached: the base of a hit rate.
+    turns whose usage tells what was cached: the base of a hit rate. ``answered_locally`` are requests that no engine
+    was asked for; nothing else counts them.
     """
 
     turns: int
+    answered_locally: int
     failed: int
     sessions: int
     threads: int

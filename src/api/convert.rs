@@ -1,4 +1,5 @@
-//! A request of one API as a request of another, and errors in an API's own form.
+//! A request of one API as a request of another, errors in an API's own form, and what is answered over
+//! Chat told as Messages.
 //!
 //! Messages and Chat tell the same conversation and are told in each other's form; one told in Responses
 //! is told in theirs. A raw prompt of
@@ -10,11 +11,17 @@
 //! `metadata`, `is_error`, Claude Code's billing line, signatures of reasoning, tools that run on a server, documents that are not
 //! text, log probabilities, penalties, seeds. Streaming options are the sender's to set.
 
+mod from_chat;
 mod from_responses;
 mod to_chat;
 mod to_messages;
 
 use serde_json::{Map, Value, json};
+
+pub use from_chat::{
+    ChatAsMessages, MessageEvents, message_of_reply, tokenize_request, tokens_counted,
+    whole_chat_reply,
+};
 
 use super::Api;
 

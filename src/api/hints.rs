@@ -9,13 +9,16 @@ use serde_json::{Map, Value};
 use super::normal_form::BILLING_LINE;
 use super::{Api, ToolResult};
 
-/// Openings of system prompts with which agents ask for a title or a one-line summary.
-const SIDE_CALL_PROMPTS: [&str; 5] = [
+/// Openings of system prompts with which agents ask for nothing but a title.
+const TITLE_PROMPTS: [&str; 3] = [
     "you are a title generator",
     "generate a concise, sentence-case title",
+    "please write a 5-10 word title",
+];
+/// Openings with which they ask for other things beside their work.
+const SIDE_CALL_PROMPTS: [&str; 2] = [
     "summarize this coding conversation in under",
     "analyze if this message indicates a new conversation topic",
-    "please write a 5-10 word title",
 ];
 
 /// The agent's session id. Messages: `metadata.user_id`, which is either JSON text with a `session_id`
@@ -65,25 +68,32 @@ pub(super) fn utility_hint(n_tools: u32, params: &Map<String, Value>, system: &[
     let limits = ["max_tokens", "max_completion_tokens", "max_output_tokens"];
     let limit = limits.iter().find_map(|name| params.get(*name));
     let is_probe = limit.and_then(Value::as_u64) == Some(1);
-    let is_side_call = |text: &String| {
-        let opening: String = text.trim_start().chars().take(80).collect();
-        let opening = opening.to_lowercase();
-        SIDE_CALL_PROMPTS.iter().any(|prompt| opening.starts_with(prompt))
-    };
-    is_probe || asks_for_title(params) || system.iter().any(is_side_call)
+    is_probe || asks_title(params, system) || system.iter().any(|it| opens(it, &SIDE_CALL_PROMPTS))
 }
 
-fn asks_for_title(params: &Map<String, Value>) -> bool {
+/// Whether a request without tools asks for a title: as JSON, or by how its system prompt opens.
+pub(super) fn asks_title(params: &Map<String, Value>, system: &[String]) -> bool {
+    title_schema(params).is_some() || system.iter().any(|text| opens(text, &TITLE_PROMPTS))
+}
+
+fn opens(text: &str, prompts: &[&str]) -> bool {
+    let opening: String = text.trim_start().chars().take(80).collect();
+    let opening = opening.to_lowercase();
+    prompts.iter().any(|prompt| opening.starts_with(prompt))
+}
+
+/// The schema of an answer that is to hold a `title`.
+pub(super) fn title_schema(params: &Map<String, Value>) -> Option<&Value> {
     let formats = [
         params.get("output_format"),
         params.get("output_config").and_then(|config| config.get("format")),
         params.get("response_format"),
         params.get("text").and_then(|text| text.get("format")),
     ];
-    formats.into_iter().flatten().any(|format| {
-        let schema = format.get("schema").or_else(|| format.get("json_schema")?.get("schema"));
-        format.get("type").and_then(Value::as_str) == Some("json_schema")
-            && schema.and_then(|schema| schema.get("properties")?.get("title")).is_some()
+    formats.into_iter().flatten().find_map(|format| {
+        let schema = format.get("schema").or_else(|| format.get("json_schema")?.get("schema"))?;
+        let is_schema = format.get("type").and_then(Value::as_str) == Some("json_schema");
+        (is_schema && schema.get("properties")?.get("title").is_some()).then_some(schema)
     })
 }
 

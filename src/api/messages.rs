@@ -111,7 +111,11 @@ impl MessagesUsage {
         let written = self.cache_creation_input_tokens;
         let in_cache = cached.unwrap_or(0).saturating_add(written.unwrap_or(0));
         Usage {
-            prompt_tokens: self.input_tokens.map(|input| input.saturating_add(in_cache)),
+            // No prompt is empty: a 0 is the placeholder of a `message_start`.
+            prompt_tokens: self
+                .input_tokens
+                .map(|input| input.saturating_add(in_cache))
+                .filter(|tokens| *tokens > 0),
             completion_tokens: self.output_tokens,
             cached_tokens: cached,
             cache_write_tokens: written,

@@ -16,22 +16,29 @@ mod normal_form;
 mod prompt_front;
 pub mod request;
 mod responses;
+mod rewrite;
 mod scan;
 pub mod stream;
 mod template;
+mod titles;
 pub mod usage;
 mod wire_text;
 
 use serde::{Deserialize, Serialize};
 
-pub use convert::{convert_request, error_body, portable_responses};
+pub use convert::{
+    ChatAsMessages, MessageEvents, convert_request, error_body, message_of_reply,
+    portable_responses, tokenize_request, tokens_counted, whole_chat_reply,
+};
 pub use edit::edit_top_level;
 pub use kept::whole_responses_body;
 pub use list::{list_elements, replace_elements};
 pub use prompt_front::PromptFront;
 pub use request::{item_units, parse_request, put_before_messages, raw_request};
+pub use rewrite::{Unbilled, capped, reroled_system, with_model, without_billing_line};
 pub use stream::{ReplyDecoder, parse_reply};
 pub use template::rebuild_body;
+pub use titles::{TitleCall, title_call};
 pub use usage::Usage;
 
 /// An API that agents speak and that is recorded.

@@ -23,6 +23,7 @@ use tokio::net::TcpStream;
 use tokio_util::task::TaskTracker;
 use tower_service::Service;
 
+use super::body::UpBody;
 use super::exchange::{BodyWatch, Upload};
 use super::front::Fronted;
 use crate::clock::Clock;
@@ -34,7 +35,7 @@ const MAX_IDLE: usize = 1024;
 const MAX_IDLE_NS: i64 = 90_000_000_000;
 
 /// A request's body on its way to the engine.
-pub(super) type RequestBody = Fronted<Tee<Incoming, BodyWatch>>;
+pub(super) type RequestBody = Fronted<Tee<UpBody, BodyWatch>>;
 type Driver = http1::Connection<MaybeHttpsStream<TokioIo<TcpStream>>, RequestBody>;
 
 /// Why no response came.

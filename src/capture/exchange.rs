@@ -36,7 +36,7 @@ impl BodyCopy {
         Self { pieces: Vec::new(), tail: BytesMut::new(), marks: Vec::new(), bytes: 0, limit_bytes }
     }
 
-    fn push(&mut self, data: &Bytes, at_ns: i64) {
+    pub(super) fn push(&mut self, data: &Bytes, at_ns: i64) {
         self.bytes += data.len() as u64;
         if self.is_over_limit() {
             self.pieces = Vec::new();
@@ -107,6 +107,8 @@ pub(super) struct ResponseHead {
 #[derive(Debug)]
 pub(super) struct Failure {
     pub(super) message: String,
+    /// The agent went away within its upload.
+    pub(super) by_client: bool,
     pub(super) at_ns: i64,
 }
 
@@ -133,6 +135,10 @@ pub(super) struct Exchange {
     pub(super) gone_ns: i64,
     /// It was open when the capture stopped waiting for its end.
     pub(super) was_cut: bool,
+    /// What the switches changed of the request, by name.
+    pub(super) changes: Vec<&'static str>,
+    /// The agent's word that a subagent sends it, where a change took that out of the body.
+    pub(super) says_subagent: bool,
 }
 
 impl Exchange {
@@ -180,6 +186,8 @@ impl Drop for Recording {
 pub(super) enum Direction {
     /// From the agent to the engine.
     Up(Upload),
+    /// A body of the proxy's own to the engine; what came for it was counted already.
+    Sent(Upload),
     /// From the engine to the agent; the request is active until its end.
     Down { engine: usize, _active: Active },
 }
@@ -215,10 +223,13 @@ impl BodyWatch {
 impl Watch for BodyWatch {
     fn data(&mut self, data: &Bytes, at_ns: i64) {
         let counter = match &self.direction {
-            Direction::Up(_) => &self.counters.bytes_up,
-            Direction::Down { .. } => &self.counters.bytes_down,
+            Direction::Up(_) => Some(&self.counters.bytes_up),
+            Direction::Down { .. } => Some(&self.counters.bytes_down),
+            Direction::Sent(_) => None,
         };
-        counter.fetch_add(data.len() as u64, Ordering::Relaxed);
+        if let Some(counter) = counter {
+            counter.fetch_add(data.len() as u64, Ordering::Relaxed);
+        }
         if let Some((copy, _)) = &mut self.copy {
             copy.push(data, at_ns);
         }
@@ -226,17 +237,22 @@ impl Watch for BodyWatch {
 
     fn end(self, how: End, at_ns: i64) {
         match (&self.direction, &how) {
-            (Direction::Down { .. }, End::Cancelled) => self.counters.client_cancelled(),
+            // Of a turn the observer counts it: a client that hangs up on the last event has all it wants.
+            (Direction::Down { .. }, End::Cancelled) if self.copy.is_none() => {
+                self.counters.client_cancelled();
+            }
             (Direction::Down { engine, .. }, End::Error(_)) => {
                 self.counters.upstream_error(*engine)
             }
-            (Direction::Up(upload), _) => upload.0.store(true, Ordering::Release),
-            (Direction::Down { .. }, End::Complete) => {}
+            (Direction::Up(upload) | Direction::Sent(upload), _) => {
+                upload.0.store(true, Ordering::Release);
+            }
+            (Direction::Down { .. }, End::Complete | End::Cancelled) => {}
         }
         let Some((copy, recording)) = self.copy else { return };
         let copied = Some(Copied { copy, end: how, ended_ns: at_ns });
         recording.set(|exchange| match self.direction {
-            Direction::Up(_) => exchange.request = copied,
+            Direction::Up(_) | Direction::Sent(_) => exchange.request = copied,
             Direction::Down { .. } => exchange.response = copied,
         });
     }
@@ -373,6 +389,8 @@ mod tests {
             failure: None,
             gone_ns: 0,
             was_cut: false,
+            changes: Vec::new(),
+            says_subagent: false,
         })
     }
 

@@ -18,6 +18,7 @@ use http_body_util::{Either, Full};
 use hyper::body::Incoming;
 
 use super::agent::AgentHints;
+use super::body::{DownBody, UpBody};
 use super::connection::{Connections, EngineBody, RequestBody, SendError, Unanswered};
 use super::exchange::{
     BodyCopy, BodyWatch, Direction, Exchange, Failure, Queue, Recording, ResponseHead, Upload,
@@ -25,6 +26,7 @@ use super::exchange::{
 use super::front::{Fronted, conversation_of};
 use super::routing::Router;
 use super::stats::{Active, Counters, SideClass};
+use super::switches::Switches;
 use super::upstream::Upstream;
 use crate::api::{Api, convert};
 use crate::clock::Clock;
@@ -32,7 +34,7 @@ use crate::http::headers::{forwarded, without_secrets};
 use crate::http::tee::{Tee, chain};
 
 /// What the agent gets: the engine's body, or our own words about its absence.
-pub(super) type ResponseBody = Either<Tee<EngineBody, BodyWatch>, Full<Bytes>>;
+pub(super) type ResponseBody = Either<Tee<DownBody, BodyWatch>, Full<Bytes>>;
 
 /// One engine, and the way to it.
 #[derive(Debug)]
@@ -46,6 +48,7 @@ pub(super) struct Engine {
 pub(super) struct Forwarder {
     pub(super) engines: Vec<Engine>,
     pub(super) router: Mutex<Router>,
+    pub(super) switches: Switches,
     pub(super) clock: Clock,
     pub(super) counters: Arc<Counters>,
     pub(super) queue: Arc<Queue>,
@@ -54,18 +57,18 @@ pub(super) struct Forwarder {
 }
 
 /// One request on its way: where it goes and what is kept of it.
-struct Passing {
-    api: Option<Api>,
-    path: PathAndQuery,
+pub(super) struct Passing {
+    pub(super) api: Option<Api>,
+    pub(super) path: PathAndQuery,
     /// The session by which it is given an engine.
     session: Option<String>,
-    recording: Option<Arc<Recording>>,
-    upload: Upload,
+    pub(super) recording: Option<Arc<Recording>>,
+    pub(super) upload: Upload,
 }
 
 impl Passing {
     /// The API in whose form the agent is told of errors.
-    fn in_words(&self) -> Api {
+    pub(super) fn in_words(&self) -> Api {
         self.api.unwrap_or(Api::Chat)
     }
 }
@@ -95,8 +98,11 @@ impl Forwarder {
         let upload = Upload::default();
         let mut passing = Passing { api, path, session, recording, upload };
         let watch = self.watch(Direction::Up(passing.upload.clone()), passing.recording.clone());
-        let mut body = Fronted::new(Tee::new(body, self.clock, watch));
-        let mut waiting = Waiting { counters: &self.counters, answered: false };
+        let mut body = Fronted::new(Tee::new(UpBody::Received(body), self.clock, watch));
+        if let Some(concern) = self.concern(&parts, &passing) {
+            return self.forward_changed(concern, passing, parts, body, active).await;
+        }
+        let mut waiting = Waiting::new(&self.counters, passing.recording.is_some());
         if let Err(error) = self.find_session(&mut passing, &mut body).await {
             waiting.answered = true;
             return self.fail(&passing, 0, &error, true);
@@ -140,14 +146,22 @@ impl Forwarder {
             return Ok(());
         }
         if let Some(whole) = body.read_whole(self.max_recorded_body_bytes).await? {
-            // Parsing takes its time: not on the threads that move bytes.
-            let reading = tokio::task::spawn_blocking(move || conversation_of(api, &whole));
-            passing.session = reading.await.unwrap_or_default();
+            passing.session = session_of(api, whole).await;
         }
         Ok(())
     }
 
-    fn engine_of(&self, passing: &Passing) -> usize {
+    /// The same of a body that has been read already.
+    pub(super) async fn find_session_in(&self, passing: &mut Passing, body: &[u8]) {
+        let is_turn = passing.recording.is_some();
+        if let (None, Some(api), true) = (&passing.session, passing.api, is_turn)
+            && self.lock_router().needs_session()
+        {
+            passing.session = session_of(api, body.to_vec()).await;
+        }
+    }
+
+    pub(super) fn engine_of(&self, passing: &Passing) -> usize {
         let session = passing.session.as_deref();
         let mut router = self.lock_router();
         match passing.recording {
@@ -162,7 +176,7 @@ impl Forwarder {
 
     /// Sends a request to its engine; where nothing of it could be sent there, to the next one. Gives the
     /// engine that answered or failed with it.
-    async fn send(
+    pub(super) async fn send(
         &self,
         mut request: Request<RequestBody>,
         passing: &Passing,
@@ -250,19 +264,36 @@ impl Forwarder {
             failure: None,
             gone_ns: arrived_ns,
             was_cut: false,
+            changes: Vec::new(),
+            says_subagent: false,
         };
         Recording::start(exchange, Arc::clone(&self.queue), self.clock)
     }
 
-    fn watch(&self, direction: Direction, recording: Option<Arc<Recording>>) -> BodyWatch {
+    pub(super) fn watch(
+        &self,
+        direction: Direction,
+        recording: Option<Arc<Recording>>,
+    ) -> BodyWatch {
         let copy =
             recording.map(|recording| (BodyCopy::new(self.max_recorded_body_bytes), recording));
         BodyWatch::new(direction, Arc::clone(&self.counters), copy)
     }
 
-    fn respond(
+    pub(super) fn respond(
         &self,
         response: Response<EngineBody>,
+        recording: Option<Arc<Recording>>,
+        engine: usize,
+        active: Active,
+    ) -> Response<ResponseBody> {
+        self.pass_down(response.map(DownBody::Engine), recording, engine, active)
+    }
+
+    /// A response that is watched on its way to the agent.
+    pub(super) fn pass_down(
+        &self,
+        response: Response<DownBody>,
         recording: Option<Arc<Recording>>,
         engine: usize,
         active: Active,
@@ -279,7 +310,7 @@ impl Forwarder {
         Response::from_parts(parts, Either::Left(Tee::new(body, self.clock, watch)))
     }
 
-    fn fail(
+    pub(super) fn fail(
         &self,
         passing: &Passing,
         engine: usize,
@@ -291,27 +322,39 @@ impl Forwarder {
         let status =
             if is_timeout(error) { StatusCode::GATEWAY_TIMEOUT } else { StatusCode::BAD_GATEWAY };
         if is_client_broken {
-            self.counters.client_cancelled();
+            if passing.recording.is_none() {
+                self.counters.client_cancelled();
+            }
         } else {
             self.counters.upstream_error(engine);
         }
         if let Some(recording) = &passing.recording {
-            let failure = Failure { message: message.clone(), at_ns: self.clock.now_ns() };
+            let at_ns = self.clock.now_ns();
+            let by_client = is_client_broken;
+            let failure = Failure { message: message.clone(), by_client, at_ns };
             recording.set(|exchange| exchange.failure = Some(failure));
         }
         answer(passing.in_words(), status, &message)
     }
 }
 
-/// Counts a client that went away before any response: then this is dropped unanswered.
-struct Waiting<'a> {
+/// Counts a client that went away before any response: then this is dropped unanswered. Of a turn that is
+/// recorded the observer counts it, which knows how it ended.
+pub(super) struct Waiting<'a> {
     counters: &'a Counters,
-    answered: bool,
+    is_recorded: bool,
+    pub(super) answered: bool,
+}
+
+impl<'a> Waiting<'a> {
+    pub(super) fn new(counters: &'a Counters, is_recorded: bool) -> Self {
+        Self { counters, is_recorded, answered: false }
+    }
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        if !self.answered {
+        if !self.answered && !self.is_recorded {
             self.counters.client_cancelled();
         }
     }
@@ -343,12 +386,17 @@ impl Target {
     }
 }
 
+/// What a body says of its conversation. Parsing takes its time: not on the threads that move bytes.
+async fn session_of(api: Api, body: Vec<u8>) -> Option<String> {
+    tokio::task::spawn_blocking(move || conversation_of(api, &body)).await.unwrap_or_default()
+}
+
 fn is_timeout(error: &(dyn StdError + 'static)) -> bool {
     caused_by(error, |io: &io::Error| io.kind() == io::ErrorKind::TimedOut)
 }
 
 /// The request's own body failed: the agent went away within its upload.
-fn is_client_broken(error: &(dyn StdError + 'static)) -> bool {
+pub(super) fn is_client_broken(error: &(dyn StdError + 'static)) -> bool {
     caused_by(error, hyper::Error::is_user)
 }
 
@@ -368,7 +416,7 @@ fn caused_by<E: StdError + 'static>(
 }
 
 /// The proxy's own answer, in the form in which the API tells errors.
-fn answer(api: Api, status: StatusCode, message: &str) -> Response<ResponseBody> {
+pub(super) fn answer(api: Api, status: StatusCode, message: &str) -> Response<ResponseBody> {
     let message = format!("agentbench proxy: {message}");
     let body = convert::error_body(api, status.as_u16(), &message);
     let mut response = Response::new(Either::Right(Full::from(body)));

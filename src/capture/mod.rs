@@ -2,9 +2,10 @@
 //!
 //! Bytes pass untouched and unbuffered in both directions; a copy of them goes to an observer thread
 //! when both have ended. Nothing here reads a request while it is on its way, so the proxy neither
-//! slows it nor changes it. The rows' meaning is `trace::record`'s, the APIs are `api`'s.
+//! slows it nor changes it, unless a compatibility switch says so. The rows' meaning is `trace::record`'s, the APIs are `api`'s.
 
 mod agent;
+mod body;
 mod connection;
 mod content;
 mod exchange;
@@ -15,8 +16,10 @@ pub mod lineage;
 mod observe;
 mod prompt;
 mod response;
+mod rewriting;
 mod routing;
 mod stats;
+mod switches;
 mod tools;
 mod upstream;
 
@@ -38,6 +41,7 @@ use tokio_util::task::TaskTracker;
 
 pub use routing::Routing;
 pub use stats::{CaptureStats, EngineTraffic, LatestTurn};
+pub use switches::{Change, ConvertTo, Switches};
 
 use self::exchange::Queue;
 use self::forward::{Engine, Forwarder};
@@ -68,6 +72,8 @@ pub struct CaptureConfig {
     pub run_id: String,
     /// Number of the first request: a run that is gone on with has rows already.
     pub first_request: u64,
+    /// What is changed of requests on their way; nothing by default.
+    pub switches: Switches,
     /// Beyond this length a body passes but is not recorded, and its row says so.
     pub max_recorded_body_bytes: u64,
     /// How long connecting to the engine may take.
@@ -88,6 +94,7 @@ impl CaptureConfig {
             routing: Routing::default(),
             run_id,
             first_request: 0,
+            switches: Switches::default(),
             max_recorded_body_bytes: 64 << 20,
             connect_timeout: Duration::from_secs(10),
             queue_exchanges: 4096,
@@ -125,6 +132,7 @@ impl Capture {
         tracing::info!(%local_addr, upstream = shown.join(" "), "capture listens");
         let forwarder = Arc::new(Forwarder {
             router: Mutex::new(Router::new(config.routing, engines.len())),
+            switches: config.switches,
             engines,
             clock,
             counters: Arc::clone(&counters),

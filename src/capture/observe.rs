@@ -101,10 +101,17 @@ impl Observer {
         let hints = AgentHints::of(&exchange.headers);
         let mut request = self.read_request(&mut exchange);
         self.follow_kept(&mut request);
-        let response = read_response(&mut exchange, self.limit_bytes);
+        let mut response = read_response(&mut exchange, self.limit_bytes);
+        let is_local = is_local(&exchange);
+        if is_local {
+            response.is_no_engines();
+        }
         let is_whole = request.server_history != Some(ServerHistory::Unknown);
-        if is_whole && response.outcome == Outcome::Ok {
+        if is_whole && !is_local && response.outcome == Outcome::Ok {
             self.kept.remember(&request.parsed, &response.reply);
+        }
+        if response.outcome == Outcome::ClientCancelled {
+            self.counters.client_cancelled();
         }
         let place = self.place(&exchange, &hints, &request, &response);
         let request_id = format!("req-{}", exchange.number);
@@ -198,8 +205,8 @@ impl Observer {
         self.lineage.place(&Seen {
             session: named.or(parsed.session_hint.as_deref()),
             agent_id: hints.agent_id.as_deref(),
-            subagent: parsed.subagent_hint || hints.says_subagent,
-            utility: parsed.utility_hint || hints.says_auxiliary,
+            subagent: parsed.subagent_hint || hints.says_subagent || exchange.says_subagent,
+            utility: parsed.utility_hint || hints.says_auxiliary || is_local(exchange),
             units: &parsed.units,
             body: request.body,
             arrived_ns: exchange.arrived_ns,
@@ -258,6 +265,7 @@ impl Observer {
             block_size: None,
             n_shared_units: place.n_shared_units,
             server_history: request.server_history,
+            changes: changes_of(exchange),
             request_time: unix_seconds(arrived_ns),
             first_byte_time: response.first_byte_ns.map(unix_seconds),
             first_output_time: response.first_output_ns().map(unix_seconds),
@@ -270,7 +278,7 @@ impl Observer {
                 .collect(),
             ttft_ms: response.first_output_ns().map(since_arrival),
             itl_ms_mean: response.itl_ms_mean(),
-            e2e_ms: Some(since_arrival(response.ended_ns)),
+            e2e_ms: Some(since_arrival(response.ended_ns)).filter(|_| !is_local(exchange)),
             tool_exec_ms: place.tool_exec_ms,
             residual_wait_ms: place.residual_wait_ms,
             http_status: response.status,
@@ -308,6 +316,17 @@ fn unread(api: Api, units: Vec<Unit>, template: String) -> ParsedRequest {
         subagent_hint: false,
         utility_hint: false,
     }
+}
+
+/// The proxy answered by itself.
+fn is_local(exchange: &Exchange) -> bool {
+    exchange.changes.contains(&TurnRow::ANSWERED_LOCALLY)
+}
+
+/// Null where the request passed as it came.
+fn changes_of(exchange: &Exchange) -> Option<Vec<String>> {
+    let names = exchange.changes.iter().map(|name| (*name).to_owned());
+    Some(names.collect::<Vec<_>>()).filter(|names| !names.is_empty())
 }
 
 fn unit_row(unit: &Unit) -> UnitRow {

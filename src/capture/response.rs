@@ -4,7 +4,7 @@ use http::header;
 
 use super::content::ContentDecoder;
 use super::exchange::{Copied, Exchange, ResponseHead};
-use crate::api::{Api, Reply, ReplyDecoder, parse_reply};
+use crate::api::{Api, Reply, ReplyDecoder, Usage, parse_reply};
 use crate::clock::elapsed_ms;
 use crate::http::tee::End;
 use crate::trace::record::Outcome;
@@ -36,6 +36,13 @@ impl Response {
 
     pub(super) fn last_output_ns(&self) -> Option<i64> {
         self.output_ns.last().copied()
+    }
+
+    /// Takes away what is only an engine's to say: counts, and times of output.
+    pub(super) fn is_no_engines(&mut self) {
+        self.reply.usage = Usage::default();
+        self.first_byte_ns = None;
+        self.output_ns.clear();
     }
 
     /// (last output - first output) / (output tokens - 1), from 2 tokens.
@@ -74,7 +81,7 @@ fn no_response(exchange: &mut Exchange) -> Response {
     let client_broke =
         exchange.request.as_ref().is_some_and(|copied| matches!(copied.end, End::Error(_)));
     match exchange.failure.take() {
-        Some(failure) if !client_broke => Response {
+        Some(failure) if !client_broke && !failure.by_client => Response {
             outcome: Outcome::UpstreamError,
             error: Some(failure.message),
             ended_ns: failure.at_ns,

@@ -2,10 +2,11 @@
 //!
 //! The run directory is the record; nothing here is computed from it or written to it.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use super::switches::Change;
 use crate::trace::record::{Outcome, TurnRow};
 
 /// How many of the latest turns are kept for a live view.
@@ -52,6 +53,8 @@ pub struct CaptureStats {
     pub osl: u64,
     /// The latest turns, the newest last.
     pub latest: Vec<LatestTurn>,
+    /// How many turns each switch changed, by the change's name; empty where none did.
+    pub changed: BTreeMap<&'static str, u64>,
 }
 
 /// What went to one engine.
@@ -146,6 +149,7 @@ pub(super) struct Counters {
     isl: AtomicU64,
     osl: AtomicU64,
     latest: Mutex<VecDeque<LatestTurn>>,
+    changed: [AtomicU64; Change::ALL.len()],
 }
 
 /// The counters of one engine.
@@ -205,6 +209,10 @@ impl Counters {
         }
     }
 
+    pub(super) fn changed(&self, change: Change) {
+        self.changed[change as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
     pub(super) fn turn_dropped(&self) {
         if self.turns_dropped.fetch_add(1, Ordering::Relaxed) == 0 {
             tracing::warn!("the recording falls behind: turns are dropped and counted");
@@ -251,6 +259,11 @@ impl Counters {
                     requests: read(&engine.requests),
                     errors: read(&engine.errors),
                 })
+                .collect(),
+            changed: Change::ALL
+                .into_iter()
+                .map(|change| (change.as_str(), read(&self.changed[change as usize])))
+                .filter(|(_, count)| *count > 0)
                 .collect(),
             isl: read(&self.isl),
             osl: read(&self.osl),

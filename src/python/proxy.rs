@@ -13,7 +13,7 @@ use super::handle::PyHandle;
 use super::lifecycle::{Lifecycle, Started};
 use super::settings::{AUTO, OneOrMore, PowerArguments, RecordingArguments, choice};
 use super::{errors, stats};
-use crate::capture::CaptureStats;
+use crate::capture::{CaptureStats, ConvertTo, Switches};
 use crate::engine::poll::PollStats;
 use crate::error::Result;
 use crate::recording::{CaptureRecording, CaptureRecordingConfig, MetricsPage, RecordingConfig};
@@ -85,8 +85,9 @@ impl PyProxy {
         upstream, *, out, listen = "127.0.0.1:0", routing = "session",
         metrics_url = Some(OneOrMore::One(AUTO.to_owned())),
         poll_interval_s = 0.1, power = AUTO.to_owned(), gpus = None, engine_pid = None,
-        idle_baseline_s = None, pue = None, argv = None, settings = None,
-        kind = "capture", resume = false
+        idle_baseline_s = None, pue = None, rerole_system = false, strip_billing_header = false,
+        cap_max_tokens = None, model = None, answer_titles = false, convert = None, argv = None,
+        settings = None, kind = "capture", resume = false
     ))]
     #[allow(clippy::too_many_arguments)] // keyword-only on the Python side
     fn new(
@@ -101,6 +102,12 @@ impl PyProxy {
         engine_pid: Option<u32>,
         idle_baseline_s: Option<f64>,
         pue: Option<f64>,
+        rerole_system: bool,
+        strip_billing_header: bool,
+        cap_max_tokens: Option<u64>,
+        model: Option<String>,
+        answer_titles: bool,
+        convert: Option<&str>,
         argv: Option<Vec<String>>,
         settings: Option<Bound<'_, PyAny>>,
         kind: &str,
@@ -133,7 +140,17 @@ impl PyProxy {
         };
         let routing = choice("routing", routing)?;
         let upstreams = upstream.list();
-        let config = CaptureRecordingConfig { recording, listen, kind, upstreams, routing };
+        let switches = Switches {
+            rerole_system,
+            strip_billing_header,
+            cap_max_tokens,
+            model,
+            answer_titles,
+            convert: convert.map(convert_to).transpose()?,
+        };
+        switches.validate()?;
+        let config =
+            CaptureRecordingConfig { recording, listen, kind, upstreams, routing, switches };
         let out = config.recording.out.clone();
         let lifecycle = Lifecycle::new("proxy", move || start(config.clone()).boxed());
         Ok(PyClassInitializer::from(PyHandle::new(lifecycle.clone()))
@@ -160,6 +177,13 @@ impl PyProxy {
 
     fn __repr__(&self) -> String {
         format!("<agentbench.Proxy to {}>", self.out.display())
+    }
+}
+
+fn convert_to(api: &str) -> PyResult<ConvertTo> {
+    match api {
+        "chat" => Ok(ConvertTo::Chat),
+        other => Err(errors::config(format!("convert: {other:?} is not known; write chat"))),
     }
 }
 

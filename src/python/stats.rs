@@ -51,6 +51,7 @@ pub(super) fn capturing<'py>(
     let engines: Vec<_> =
         stats.engines.iter().map(|one| traffic(py, one, polling)).collect::<PyResult<_>>()?;
     dict.set_item("engines", PyList::new(py, engines)?)?;
+    dict.set_item("changed", stats.changed.clone())?;
     Ok(dict)
 }
 

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::{Ground, RecordingConfig};
-use crate::capture::{Capture, CaptureConfig, CaptureHandle, CaptureStats, Routing};
+use crate::capture::{Capture, CaptureConfig, CaptureHandle, CaptureStats, Routing, Switches};
 use crate::clock::Clock;
 use crate::engine::control::Control;
 use crate::engine::poll::PollStats;
@@ -28,6 +28,8 @@ pub struct CaptureRecordingConfig {
     pub upstreams: Vec<String>,
     /// How requests are spread over several of them.
     pub routing: Routing,
+    /// What is changed of requests on their way.
+    pub switches: Switches,
 }
 
 /// A proxy and a poller that fill one run directory.
@@ -54,6 +56,7 @@ impl CaptureRecording {
             upstreams: config.upstreams,
             routing: config.routing,
             first_request: ground.writer.next_request(),
+            switches: config.switches,
             ..CaptureConfig::new(config.listen, String::new(), config.recording.run_id.clone())
         };
         let rows = ground.writer.sender();
@@ -118,7 +121,16 @@ async fn manifest(
         manifest.settings.insert("routing".to_owned(), serde_json::json!(config.routing));
     }
     manifest.notes.extend(notes);
+    note_switches(&mut manifest, &config.switches);
     Ok(manifest)
+}
+
+/// Under `switches` in the settings, and in a sentence.
+fn note_switches(manifest: &mut Manifest, switches: &Switches) {
+    if !switches.are_off() {
+        manifest.settings.insert("switches".to_owned(), switches.settings().into());
+        manifest.notes.extend(switches.note());
+    }
 }
 
 fn note_capture(manifest: &mut Manifest, stats: &CaptureStats) {
@@ -137,6 +149,8 @@ fn note_capture(manifest: &mut Manifest, stats: &CaptureStats) {
         ("bytes_down", stats.bytes_down),
     ];
     manifest.counts.extend(counts.map(|(name, count)| (name.to_owned(), count)));
+    let changed = stats.changed.iter().map(|(name, count)| (format!("changed_{name}"), *count));
+    manifest.counts.extend(changed);
     if stats.engines.len() > 1 {
         for engine in &stats.engines {
             manifest.counts.insert(format!("requests to {}", engine.engine), engine.requests);

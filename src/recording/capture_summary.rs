@@ -68,7 +68,8 @@ const FIELDS: [(&str, Field); 9] = [
 ];
 
 /// The columns that are read: no texts.
-const COLUMNS: [&str; 17] = [
+const COLUMNS: [&str; 18] = [
+    "changes",
     "session_id",
     "api",
     "agent",
@@ -90,7 +91,9 @@ const COLUMNS: [&str; 17] = [
 
 /// The figures of a run directory that holds turns.
 pub fn summarize_capture(run: &Run) -> Result<CaptureSummary> {
-    let turns: Vec<TurnRow> = run.rows_of_columns::<TurnRow>(&COLUMNS)?.collect::<Result<_>>()?;
+    let mut turns: Vec<TurnRow> =
+        run.rows_of_columns::<TurnRow>(&COLUMNS)?.collect::<Result<_>>()?;
+    turns.retain(|turn| !turn.is_answered_locally());
     let calls = run.rows_of_columns::<ToolCallRow>(&["name", "wire_ms", "is_error"])?;
     let calls: Vec<ToolCallRow> = calls.collect::<Result<_>>()?;
     let samples: Vec<EngineSampleRow> = run.rows::<EngineSampleRow>()?.collect::<Result<_>>()?;

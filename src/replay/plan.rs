@@ -210,6 +210,10 @@ impl Planner {
 
     /// Takes one recorded turn.
     pub fn add(&mut self, row: TurnRow) {
+        if row.is_answered_locally() {
+            *self.skipped.entry("answered by the proxy".to_owned()).or_default() += 1;
+            return;
+        }
         if row.kind == TurnKind::Utility && !self.include_utility {
             *self.skipped.entry("utility".to_owned()).or_default() += 1;
             return;

@@ -11,7 +11,7 @@ use crate::trace::record::TurnRow;
 use crate::trace::{Run, TurnDigest};
 
 /// The columns that planning looks at: the texts, which are most of the table, are not read.
-const PLANNED_COLUMNS: [&str; 23] = [
+const PLANNED_COLUMNS: [&str; 24] = [
     "session_id",
     "thread_id",
     "parent_thread_id",
@@ -24,6 +24,7 @@ const PLANNED_COLUMNS: [&str; 23] = [
     "unit_hashes",
     "n_shared_units",
     "server_history",
+    "changes",
     "request_time",
     "response_end_time",
     "last_output_time",

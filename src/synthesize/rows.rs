@@ -156,6 +156,7 @@ impl<'a> SessionRows<'a> {
             block_size: None,
             n_shared_units: n_shared as u32,
             server_history: None,
+            changes: None,
             request_time: self.time(plan.start_us),
             first_byte_time: Some(self.time(plan.start_us + timing.first_byte_us)),
             first_output_time: Some(self.time(plan.start_us + timing.first_us())),

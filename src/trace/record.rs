@@ -174,7 +174,7 @@ pub struct TurnRow {
     pub turn: u32,
     /// Unique in the run.
     pub request_id: String,
-    /// `messages`, `chat`, `completions` or `responses`.
+    /// `messages`, `chat`, `completions` or `responses`: what the agent spoke.
     pub api: String,
     /// The coding agent, as far as the wire tells (`claude-code`, …).
     pub agent: Option<String>,
@@ -182,7 +182,7 @@ pub struct TurnRow {
     pub engine: Option<String>,
     /// What the turn is for.
     pub kind: TurnKind,
-    /// The model asked for.
+    /// The model asked for; under `--model` the one that the engine was asked for.
     pub model: Option<String>,
     /// Whether a stream was asked for.
     pub stream: bool,
@@ -209,6 +209,12 @@ pub struct TurnRow {
     /// (`previous_response_id`): `followed` where that was recorded too and the units are the whole
     /// prompt, `unknown` where not.
     pub server_history: Option<ServerHistory>,
+    /// What the proxy's switches changed of this request, by name: `rerole_system`,
+    /// `strip_billing_header`, `cap_max_tokens` (with a budget of thinking that no longer fits), `model`, `convert_chat` (sent to the engine over Chat; prompt
+    /// and reply stand here as the agent's Messages), `answered_locally` (a title that no engine was asked for: its
+    /// counts and latencies are null, and summaries and replays leave it out). Null where nothing was changed. Prompt and parameters of
+    /// this row are those that the engine was given.
+    pub changes: Option<Vec<String>>,
     /// Arrival of the request at the proxy.
     pub request_time: f64,
     /// First byte of the response's body.
@@ -261,6 +267,16 @@ pub struct TurnRow {
     pub engine_row: Option<u64>,
     /// How sure that link is.
     pub engine_join: EngineJoin,
+}
+
+impl TurnRow {
+    /// Among `changes`: the proxy answered by itself.
+    pub const ANSWERED_LOCALLY: &'static str = "answered_locally";
+
+    /// No engine was asked: nothing of the row is an engine's.
+    pub fn is_answered_locally(&self) -> bool {
+        self.changes.iter().flatten().any(|change| change == Self::ANSWERED_LOCALLY)
+    }
 }
 
 /// One distinct unit of a prompt.

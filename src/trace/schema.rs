@@ -88,6 +88,7 @@ const TURNS: Columns = &[
     ("block_size", U32),
     ("n_shared_units", U32),
     ("server_history", Label),
+    ("changes", LabelList),
     ("request_time", F64),
     ("first_byte_time", F64),
     ("first_output_time", F64),

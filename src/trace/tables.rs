@@ -151,12 +151,14 @@ impl Tables {
         if let Some(links) = self.links.get() {
             return Ok(Arc::clone(links));
         }
+        let columns = ["engine", "changes", "response_end_time", "outcome", "isl", "osl"];
         let turns = self
-            .rows_as::<TurnRow>(Some(&["engine", "response_end_time", "outcome", "isl", "osl"]))?
+            .rows_as::<TurnRow>(Some(&columns))?
             .map(|turn| {
                 turn.map(|turn| TurnEnd {
+                    // What no engine answered ended at none.
+                    end_time: turn.response_end_time.filter(|_| !turn.is_answered_locally()),
                     engine: turn.engine.map(Into::into),
-                    end_time: turn.response_end_time,
                     outcome: turn.outcome,
                     isl: turn.isl,
                     osl: turn.osl,

@@ -15,7 +15,9 @@ use crate::error::Result;
 pub struct TurnTotals {
     /// Requests recorded.
     pub turns: u64,
-    /// Of these, the ones that were not answered whole.
+    /// Requests that the proxy answered by itself; nothing else here counts them.
+    pub answered_locally: u64,
+    /// Of the turns, the ones that were not answered whole.
     pub failed: u64,
     /// Sessions.
     pub sessions: u64,
@@ -36,7 +38,8 @@ pub struct TurnTotals {
 }
 
 /// The columns that are read.
-const COLUMNS: [&str; 9] = [
+const COLUMNS: [&str; 10] = [
+    "changes",
     "session_id",
     "thread_id",
     "request_time",
@@ -69,6 +72,10 @@ struct Sums {
 impl Sums {
     fn add(&mut self, turn: &TurnRow) {
         let totals = &mut self.totals;
+        if turn.is_answered_locally() {
+            totals.answered_locally += 1;
+            return;
+        }
         totals.turns += 1;
         totals.failed += u64::from(turn.outcome != Outcome::Ok);
         add_known(&mut totals.isl, turn.isl);
@@ -124,7 +131,10 @@ mod tests {
         sums.add(&turn("a", 10.0, Some(100), None));
         sums.add(&turn("b", 11.0, Some(200), Some(150)));
         sums.add(&TurnRow { outcome: Outcome::HttpError, ..turn("a", 12.0, None, None) });
+        let changes = Some(vec![TurnRow::ANSWERED_LOCALLY.to_owned()]);
+        sums.add(&TurnRow { changes, ..turn("c", 9.0, None, None) });
         let totals = sums.finish();
+        assert_eq!(totals.answered_locally, 1);
         assert_eq!((totals.turns, totals.failed, totals.sessions, totals.threads), (3, 1, 1, 2));
         assert_eq!((totals.isl, totals.isl_cached), (Some(300), Some(150)));
         assert_eq!((totals.isl_with_cached, totals.osl), (Some(200), None));

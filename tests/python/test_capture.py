@@ -8,7 +8,7 @@ import http.server
 import json
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.python.traffic import chat_body, converse, encoded, messages_body, send
@@ -220,3 +220,49 @@ def test_the_interval_between_polls_is_kept(engine: agentbench.SimulatedEngine, 
     with agentbench.Proxy(engine.url, out=tmp_path / "run", poll_interval_s=0.05):
         pass
     assert agentbench.Run.open(tmp_path / "run").manifest["settings"]["poll_interval_ms"] == 50.0
+
+
+def test_switches_stand_in_the_manifest_and_at_the_start(engine: agentbench.SimulatedEngine, tmp_path: Path) -> None:
+    switches: dict[str, Any] = {"cap_max_tokens": 3, "model": "agentbench-sim", "rerole_system": True}
+    with agentbench.Proxy(engine.url, out=tmp_path / "run", **switches) as proxy:
+        at_start = agentbench.Run.open(proxy.out).manifest
+        body = messages_body(["one"], stream=True) | {"model": "claude"}
+        answer = send(f"{proxy.url}/v1/messages", encoded(body))
+        changed = proxy.stats()["changed"]
+    assert answer.status == 200
+    run = agentbench.Run.open(tmp_path / "run")
+    assert at_start["settings"]["switches"] == run.manifest["settings"]["switches"] == switches
+    assert [note for note in at_start["notes"] if "at most 3 output tokens are asked for" in note]
+    turns = run.turns().to_pandas()
+    assert list(turns["changes"][0]) == ["cap_max_tokens", "model"]
+    assert (turns["osl"][0], turns["model"][0]) == (3, "agentbench-sim")
+    assert json.loads(run.request_body(turns["request_id"][0]))["max_tokens"] == 3
+    assert run.manifest["counts"]["changed_model"] == 1
+    assert changed in ({}, {"cap_max_tokens": 1, "model": 1})
+
+
+def test_messages_are_asked_for_over_chat(engine: agentbench.SimulatedEngine, tmp_path: Path) -> None:
+    with agentbench.capture(engine.url, out=tmp_path / "run", listen="127.0.0.1:0", convert="chat") as proxy:
+        for stream in (True, False):
+            answer = send(f"{proxy.url}/v1/messages", encoded(messages_body(["one"], stream=stream)))
+            assert answer.status == 200
+    turns = agentbench.Run.open(tmp_path / "run").turns().to_pandas()
+    assert turns["api"].tolist() == ["messages", "messages"]
+    assert (turns["outcome"] == "ok").all()
+    assert turns["isl"].nunique() == 1
+    assert (turns["osl"] > 0).all()
+    # Without a switch nothing is said of switches.
+    with agentbench.Proxy(engine.url, out=tmp_path / "plain") as proxy:
+        send(f"{proxy.url}/v1/messages", encoded(messages_body(["one"], stream=False)))
+    plain = agentbench.Run.open(tmp_path / "plain")
+    assert "switches" not in plain.manifest["settings"]
+    assert plain.turns().to_pandas()["changes"].tolist() == [None]
+
+
+@pytest.mark.parametrize(
+    ("switch", "part"),
+    [({"convert": "responses"}, "write chat"), ({"cap_max_tokens": 0}, "at least 1"), ({"model": " "}, "empty")],
+)
+def test_a_wrong_switch_is_refused(tmp_path: Path, switch: dict[str, Any], part: str) -> None:
+    with pytest.raises(agentbench.ConfigError, match=part):
+        agentbench.Proxy("http://127.0.0.1:1", out=tmp_path / "run", **switch)

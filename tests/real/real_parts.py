@@ -130,7 +130,7 @@ def wait_healthy(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
     pytest.fail(f"vLLM did not come up; the end of its log:\n{log.read_text()[-3000:]}")
 
 
-def claude_environment(home: Path, base_url: str) -> dict[str, str]:
+def claude_environment(home: Path, base_url: str, model: str = MODEL_NAME) -> dict[str, str]:
     """A clean environment for an unattended Claude Code that talks to `base_url` alone."""
     return {
         "PATH": os.environ["PATH"],
@@ -138,8 +138,8 @@ def claude_environment(home: Path, base_url: str) -> dict[str, str]:
         "IS_SANDBOX": "1",
         "ANTHROPIC_BASE_URL": base_url,
         "ANTHROPIC_API_KEY": "sk-dummy-for-tests",
-        "ANTHROPIC_MODEL": MODEL_NAME,
-        "ANTHROPIC_SMALL_FAST_MODEL": MODEL_NAME,
+        "ANTHROPIC_MODEL": model,
+        "ANTHROPIC_SMALL_FAST_MODEL": model,
         "CLAUDE_CODE_MAX_OUTPUT_TOKENS": "128",
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
         "DISABLE_TELEMETRY": "1",
@@ -148,7 +148,7 @@ def claude_environment(home: Path, base_url: str) -> dict[str, str]:
     }
 
 
-def start_claude(folder: Path, base_url: str, task: str) -> subprocess.Popen[str]:
+def start_claude(folder: Path, base_url: str, task: str, model: str = MODEL_NAME) -> subprocess.Popen[str]:
     """One unattended session in a folder of its own."""
     if not CLAUDE.exists():
         pytest.fail(f"no Claude Code at {CLAUDE}; run tests/real/setup.sh {ROOT} first")
@@ -161,7 +161,7 @@ def start_claude(folder: Path, base_url: str, task: str) -> subprocess.Popen[str
     return subprocess.Popen(
         command,
         cwd=work,
-        env=claude_environment(home, base_url),
+        env=claude_environment(home, base_url, model),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -12,6 +12,7 @@ mod power;
 mod replay;
 mod several_engines;
 mod simulator;
+mod switches;
 mod synthesize;
 mod trace;
 mod transparency;

@@ -355,6 +355,8 @@ async fn a_client_that_goes_away_cancels_the_engine() {
         assert_eq!(engine.read_to_end().await, b"", "the engine sees the end, moment {moment}");
         let recorded = setup.finish().await;
         assert_eq!(recorded.stats.client_cancelled, 1, "moment {moment}");
+        let outcomes: Vec<Outcome> = recorded.turns.iter().map(|row| row.outcome).collect();
+        assert_eq!(outcomes, [Outcome::ClientCancelled], "moment {moment}");
         assert_eq!(recorded.stats.active, 0);
     }
 }

@@ -20,6 +20,7 @@ from .live import Status
 from .parameters import DURATION, URL, URL_OR_NONE
 from .power import power_options, power_settings
 from .report import print_and_keep
+from .switches import switch_options, switch_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,6 +62,7 @@ class Ending:
 )
 @click.option("--poll-interval", type=DURATION, default="100ms", show_default=True, help="Between two polls of it.")
 @power_options
+@switch_options
 @click.argument("agent", metavar="[-- COMMAND...]", nargs=-1, type=click.UNPROCESSED)
 def command(
     upstreams: tuple[str, ...],
@@ -87,7 +89,7 @@ def command(
     same.
     """
     _warn_when_open(listen)
-    settings = power_settings(options)
+    settings = power_settings(options) | switch_settings(options)
     if metrics_urls:
         settings["metrics_url"] = _pages(metrics_urls, len(upstreams))
     proxy = capture(
