@@ -1,8 +1,8 @@
 //! Record a coding agent once; replay it on any inference engine, at any concurrency; learn how many
 //! agents one GPU and one megawatt serve, in a number that survives an audit.
 //!
-//! In reading order: [`clock`], [`error`] and [`shutdown`] stand below everything. [`http`] moves and
-//! watches bytes, [`api`] reads what agents and engines say. [`trace`] is the run directory.
+//! In reading order: [`clock`], [`error`] and [`shutdown`] stand below everything. [`redact`] masks what
+//! must not be written down. [`http`] moves and watches bytes, [`api`] reads what agents and engines say. [`trace`] is the run directory.
 //! [`capture`] fills it from live agents, [`engine`] from the engine's metrics page, [`power`] from
 //! the devices. [`simulator`] is an engine for machines without one. [`replay`] sends a recording
 //! again; [`synthesize`] makes one up after published statistics; [`export`] writes it for others.
@@ -13,6 +13,8 @@ pub mod clock;
 pub mod error;
 mod schedule;
 pub mod shutdown;
+
+pub mod redact;
 
 pub mod api;
 pub mod http;

@@ -337,6 +337,11 @@ class Proxy(Handle):
         Seconds of power sampling before anything else; by default none.
     pue
         Power usage effectiveness: totals are multiplied by it.
+    redact
+        Mask e-mail addresses, home paths, names of this machine and its user, account ids and keys of known shapes
+        in all texts, before anything is written. The same text has the same mask everywhere in the run, so a prompt
+        still begins with the one before; the engine gets the text as it is, and token counts are of that. Masks are
+        counted by kind in the manifest.
     argv
         A command line to keep in the manifest, secrets masked.
     settings
@@ -367,6 +372,7 @@ class Proxy(Handle):
         engine_pid: int | None = None,
         idle_baseline_s: float | None = None,
         pue: float | None = None,
+        redact: bool = False,
         argv: Sequence[str] | None = None,
         settings: Mapping[str, Any] | None = None,
         kind: str = "capture",

@@ -50,6 +50,7 @@ def capture(
     engine_pid: int | None = None,
     idle_baseline_s: float | None = None,
     pue: float | None = None,
+    redact: bool = False,
     argv: Sequence[str] | None = None,
 ) -> Proxy:
     """Record the agents that talk to one engine or several, for as long as the returned handle runs.
@@ -81,6 +82,8 @@ def capture(
         Seconds of power sampling before anything else; by default none.
     pue
         Power usage effectiveness: totals are multiplied by it.
+    redact
+        Mask addresses, names, home paths and keys in all texts before they are written. See `Proxy`.
     argv
         A command line to keep in the manifest, secrets masked.
 
@@ -107,6 +110,7 @@ def capture(
         engine_pid=engine_pid,
         idle_baseline_s=idle_baseline_s,
         pue=pue,
+        redact=redact,
         argv=argv,
     )
 

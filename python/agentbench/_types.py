@@ -6,16 +6,23 @@ from typing import Any, TypedDict
 
 
 class LatestTurn(TypedDict):
-    """One of the latest turns of a capture, in short."""
+    """One of the latest turns of a capture, in short.
+
+    ``kind`` is ``main``, ``subagent`` or ``utility``; ``tool_exec_ms`` is the time since the response before it in
+    its thread.
+    """
 
     session_id: str
     thread_id: str
+    kind: str
     turn: int
     agent: str | None
     isl: int | None
+    isl_cached: int | None
     osl: int | None
     ttft_ms: float | None
     e2e_ms: float | None
+    tool_exec_ms: float | None
     outcome: str
 
 
@@ -64,9 +71,11 @@ class CaptureStats(TypedDict):
 
     ``requests`` were received, ``active`` have not ended, ``turns`` became rows, ``side_requests`` passed without
     one. ``rows_dropped`` counts what the recording could not keep up with, whole turns included. ``isl`` and ``osl``
-    are tokens over all turns whose usage tells them. ``latest`` holds the last turns, the newest last. ``engine`` is
-    as last seen while it ran, several together, None when nothing is polled; ``engines`` are one by one.
-    ``requests_moved`` went to another engine than their session's, because nothing could be sent to that one.
+    are tokens over all turns whose usage tells them, ``isl_cached`` of ``isl_with_cached`` those from cache where it
+    tells that; ``tool_exec_ms`` is the time between responses and the next requests of their threads. ``latest``
+    holds the last turns, the newest last. ``engine`` is as last seen while it ran, several together, None when
+    nothing is polled; ``engines`` are one by one. ``requests_moved`` went to another engine than their session's,
+    because nothing could be sent to that one.
     """
 
     requests: int
@@ -82,6 +91,9 @@ class CaptureStats(TypedDict):
     client_cancelled: int
     requests_moved: int
     isl: int
+    isl_cached: int
+    isl_with_cached: int
+    tool_exec_ms: float
     osl: int
     latest: list[LatestTurn]
     engine: PollerStats | None

@@ -228,7 +228,7 @@ impl Watch for BodyWatch {
         match (&self.direction, &how) {
             (Direction::Down { .. }, End::Cancelled) => self.counters.client_cancelled(),
             (Direction::Down { engine, .. }, End::Error(_)) => {
-                self.counters.upstream_error(*engine)
+                self.counters.upstream_error(*engine);
             }
             (Direction::Up(upload), _) => upload.0.store(true, Ordering::Release),
             (Direction::Down { .. }, End::Complete) => {}

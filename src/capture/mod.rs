@@ -14,6 +14,7 @@ mod kept;
 pub mod lineage;
 mod observe;
 mod prompt;
+mod redaction;
 mod response;
 mod routing;
 mod stats;
@@ -42,11 +43,13 @@ pub use stats::{CaptureStats, EngineTraffic, LatestTurn};
 use self::exchange::Queue;
 use self::forward::{Engine, Forwarder};
 use self::observe::Observer;
+use self::redaction::Redaction;
 use self::routing::Router;
 use self::stats::Counters;
 use self::upstream::Upstream;
 use crate::clock::Clock;
 use crate::error::{Error, Result};
+use crate::redact::Masker;
 use crate::shutdown::Shutdown;
 use crate::trace::writer::RowSender;
 
@@ -64,6 +67,8 @@ pub struct CaptureConfig {
     pub upstreams: Vec<String>,
     /// How requests are spread over several of them.
     pub routing: Routing,
+    /// What masks texts before they become rows; none where they are written as they are.
+    pub redact: Option<Arc<Masker>>,
     /// Name of the run, in every row.
     pub run_id: String,
     /// Number of the first request: a run that is gone on with has rows already.
@@ -86,6 +91,7 @@ impl CaptureConfig {
             listen,
             upstreams: vec![upstream],
             routing: Routing::default(),
+            redact: None,
             run_id,
             first_request: 0,
             max_recorded_body_bytes: 64 << 20,
@@ -118,8 +124,9 @@ impl Capture {
             Arc::new(Counters::new(engines.iter().map(|engine| engine.upstream.label())));
         let (sender, receiver) = sync_channel(config.queue_exchanges);
         let queue = Arc::new(Queue::new(sender, config.queue_bytes, Arc::clone(&counters)));
-        let observer =
-            Observer::new(config.run_id, config.max_recorded_body_bytes, rows, &counters);
+        let redaction = config.redact.map(|masker| Redaction::new(masker, Arc::clone(&counters)));
+        let limit_bytes = config.max_recorded_body_bytes;
+        let observer = Observer::new(config.run_id, limit_bytes, rows, &counters, redaction);
         let observer = observer.spawn(receiver, &queue)?;
         let shown: Vec<&str> = engines.iter().map(|engine| engine.upstream.shown()).collect();
         tracing::info!(%local_addr, upstream = shown.join(" "), "capture listens");
@@ -143,7 +150,10 @@ impl Capture {
 fn engines(config: &CaptureConfig, tasks: &TaskTracker, clock: Clock) -> Result<Vec<Engine>> {
     let mut engines: Vec<Engine> = Vec::with_capacity(config.upstreams.len());
     for url in &config.upstreams {
-        let upstream = Upstream::parse(url)?;
+        let mut upstream = Upstream::parse(url)?;
+        if let Some(masker) = &config.redact {
+            upstream.redact_label(masker);
+        }
         if engines.iter().any(|engine| engine.upstream.label() == upstream.label()) {
             return Err(Error::config(format!(
                 "upstream `{}` is given twice; name each engine once",

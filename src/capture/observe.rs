@@ -15,6 +15,7 @@ use super::content::ContentDecoder;
 use super::exchange::{Copied, Exchange, Message, Queue};
 use super::kept::KeptResponses;
 use super::lineage::{AttemptEnd, Lineage, Place, Seen};
+use super::redaction::Redaction;
 use super::response::{Response, read_response};
 use super::stats::Counters;
 use super::tools::PendingCalls;
@@ -41,6 +42,7 @@ pub(super) struct Observer {
     lineage: Lineage,
     pending: PendingCalls,
     kept: KeptResponses,
+    redaction: Option<Redaction>,
 }
 
 /// The request side of an exchange, read.
@@ -63,6 +65,7 @@ impl Observer {
         limit_bytes: u64,
         rows: RowSender,
         counters: &Arc<Counters>,
+        redaction: Option<Redaction>,
     ) -> Self {
         Self {
             pending: PendingCalls::new(run_id.clone(), rows.clone()),
@@ -72,6 +75,7 @@ impl Observer {
             counters: Arc::clone(counters),
             lineage: Lineage::new(MAX_THREADS),
             kept: KeptResponses::default(),
+            redaction,
         }
     }
 
@@ -98,10 +102,16 @@ impl Observer {
     }
 
     fn observe(&mut self, mut exchange: Exchange) {
-        let hints = AgentHints::of(&exchange.headers);
+        let mut hints = AgentHints::of(&exchange.headers);
+        if let Some(redaction) = &mut self.redaction {
+            redaction.names(&mut exchange, &mut hints);
+        }
         let mut request = self.read_request(&mut exchange);
         self.follow_kept(&mut request);
-        let response = read_response(&mut exchange, self.limit_bytes);
+        let mut response = read_response(&mut exchange, self.limit_bytes);
+        if let Some(redaction) = &mut self.redaction {
+            redaction.response(&mut response);
+        }
         let is_whole = request.server_history != Some(ServerHistory::Unknown);
         if is_whole && response.outcome == Outcome::Ok {
             self.kept.remember(&request.parsed, &response.reply);
@@ -142,11 +152,15 @@ impl Observer {
         }
     }
 
-    fn read_request(&self, exchange: &mut Exchange) -> RequestRead {
+    fn read_request(&mut self, exchange: &mut Exchange) -> RequestRead {
         let api = exchange.api;
         let body = match exchange.request.take() {
             Some(copied) => self.decoded(copied, &exchange.headers),
             None => Err("request body was not read".to_owned()),
+        };
+        let body = match &mut self.redaction {
+            Some(redaction) => body.and_then(|body| redaction.body(body)),
+            None => body,
         };
         match body {
             Ok(body) => match parse_request(api, &body) {

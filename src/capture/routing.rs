@@ -51,17 +51,15 @@ impl Router {
 
     /// The engine of a request that becomes a turn. One whose session is not known takes the next.
     pub(super) fn turn(&mut self, session: Option<&str>) -> usize {
-        match (self.routing, session) {
-            (Routing::Session, Some(session)) => match self.homes.get(session) {
-                Some(home) => *home,
-                None => {
-                    let home = self.take_next();
-                    self.settle(session, home);
-                    home
-                }
-            },
-            _ => self.take_next(),
+        let session = session.filter(|_| self.routing == Routing::Session);
+        if let Some(home) = session.and_then(|session| self.homes.get(session)) {
+            return *home;
         }
+        let home = self.take_next();
+        if let Some(session) = session {
+            self.settle(session, home);
+        }
+        home
     }
 
     /// The engine of any other request: its session's, else the first, so that model lists and the like

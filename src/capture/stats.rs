@@ -6,7 +6,8 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::trace::record::{Outcome, TurnRow};
+use crate::redact::Kind;
+use crate::trace::record::{Outcome, TurnKind, TurnRow};
 
 /// How many of the latest turns are kept for a live view.
 const LATEST_TURNS: usize = 16;
@@ -44,10 +45,18 @@ pub struct CaptureStats {
     pub client_cancelled: u64,
     /// Requests that went to another engine than their turn's, because nothing could be sent to that one.
     pub requests_moved: u64,
+    /// Distinct texts that were masked, by kind.
+    pub redacted: [(&'static str, u64); Kind::ALL.len()],
     /// The engines, in the order given.
     pub engines: Vec<EngineTraffic>,
     /// Prompt tokens of all turns whose usage tells them.
     pub isl: u64,
+    /// Of these, the ones served from cache.
+    pub isl_cached: u64,
+    /// Prompt tokens of the turns whose usage tells what was cached: the base of a hit rate.
+    pub isl_with_cached: u64,
+    /// Time between a response and the next request of its thread, over all turns.
+    pub tool_exec_ms: f64,
     /// Output tokens of all turns whose usage tells them.
     pub osl: u64,
     /// The latest turns, the newest last.
@@ -72,18 +81,24 @@ pub struct LatestTurn {
     pub session_id: String,
     /// The thread.
     pub thread_id: String,
+    /// What the thread is for.
+    pub kind: TurnKind,
     /// Index in the thread.
     pub turn: u32,
     /// The agent, where known.
     pub agent: Option<String>,
     /// Prompt tokens.
     pub isl: Option<u64>,
+    /// Of these, the ones served from cache.
+    pub isl_cached: Option<u64>,
     /// Output tokens.
     pub osl: Option<u64>,
     /// Time to the first output.
     pub ttft_ms: Option<f64>,
     /// Time to the end.
     pub e2e_ms: Option<f64>,
+    /// Time since the response before it in its thread.
+    pub tool_exec_ms: Option<f64>,
     /// How it ended.
     pub outcome: Outcome,
 }
@@ -93,12 +108,15 @@ impl From<&TurnRow> for LatestTurn {
         Self {
             session_id: row.session_id.clone(),
             thread_id: row.thread_id.clone(),
+            kind: row.kind,
             turn: row.turn,
             agent: row.agent.clone(),
             isl: row.isl,
+            isl_cached: row.isl_cached,
             osl: row.osl,
             ttft_ms: row.ttft_ms,
             e2e_ms: row.e2e_ms,
+            tool_exec_ms: row.tool_exec_ms,
             outcome: row.outcome,
         }
     }
@@ -142,8 +160,12 @@ pub(super) struct Counters {
     upstream_errors: AtomicU64,
     client_cancelled: AtomicU64,
     requests_moved: AtomicU64,
+    redacted: [AtomicU64; Kind::ALL.len()],
     engines: Vec<EngineCounters>,
     isl: AtomicU64,
+    isl_cached: AtomicU64,
+    isl_with_cached: AtomicU64,
+    tool_exec_us: AtomicU64,
     osl: AtomicU64,
     latest: Mutex<VecDeque<LatestTurn>>,
 }
@@ -170,6 +192,10 @@ impl Counters {
         if let Some(counters) = self.engines.get(engine) {
             counters.requests.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    pub(super) fn redacted(&self, kind: Kind) {
+        self.redacted[kind as usize].fetch_add(1, Ordering::Relaxed);
     }
 
     pub(super) fn request_moved(&self, from: &str, to: &str) {
@@ -214,6 +240,11 @@ impl Counters {
     pub(super) fn turn(&self, row: &TurnRow, sessions: u64, threads: u64) {
         self.turns.fetch_add(1, Ordering::Relaxed);
         self.isl.fetch_add(row.isl.unwrap_or(0), Ordering::Relaxed);
+        self.isl_cached.fetch_add(row.isl_cached.unwrap_or(0), Ordering::Relaxed);
+        let base = row.isl_cached.and(row.isl).unwrap_or(0);
+        self.isl_with_cached.fetch_add(base, Ordering::Relaxed);
+        let tool_us = row.tool_exec_ms.unwrap_or(0.0) * 1e3;
+        self.tool_exec_us.fetch_add(tool_us.max(0.0).round() as u64, Ordering::Relaxed);
         self.osl.fetch_add(row.osl.unwrap_or(0), Ordering::Relaxed);
         self.sessions.store(sessions, Ordering::Relaxed);
         self.threads.store(threads, Ordering::Relaxed);
@@ -243,6 +274,7 @@ impl Counters {
             upstream_errors: read(&self.upstream_errors),
             client_cancelled: read(&self.client_cancelled),
             requests_moved: read(&self.requests_moved),
+            redacted: Kind::ALL.map(|kind| (kind.as_str(), read(&self.redacted[kind as usize]))),
             engines: self
                 .engines
                 .iter()
@@ -253,6 +285,9 @@ impl Counters {
                 })
                 .collect(),
             isl: read(&self.isl),
+            isl_cached: read(&self.isl_cached),
+            isl_with_cached: read(&self.isl_with_cached),
+            tool_exec_ms: read(&self.tool_exec_us) as f64 / 1e3,
             osl: read(&self.osl),
             latest: self
                 .latest
@@ -299,10 +334,14 @@ mod tests {
     fn the_latest_turns_are_bounded() {
         let counters = Counters::default();
         for turn in 0..20 {
-            counters.turn(&TurnRow { turn, isl: Some(3), ..TurnRow::default() }, 1, 2);
+            let (tool_exec_ms, isl_cached) = (Some(0.5), (turn > 9).then_some(2));
+            let row =
+                TurnRow { turn, isl: Some(3), isl_cached, tool_exec_ms, ..TurnRow::default() };
+            counters.turn(&row, 1, 2);
         }
         let stats = counters.snapshot();
         assert_eq!((stats.turns, stats.isl, stats.osl), (20, 60, 0));
+        assert_eq!((stats.isl_cached, stats.isl_with_cached, stats.tool_exec_ms), (20, 30, 10.0));
         assert_eq!(
             stats.latest.iter().map(|l| l.turn).collect::<Vec<_>>(),
             (4..20).collect::<Vec<_>>()

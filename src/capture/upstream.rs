@@ -16,6 +16,7 @@ use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::http::client;
 use crate::http::headers::masked;
+use crate::redact::Masker;
 
 /// The engine's address.
 #[derive(Debug, Clone)]
@@ -90,6 +91,11 @@ impl Upstream {
     /// The engine's name in rows: its address without credentials and without `/v1`.
     pub(super) fn label(&self) -> &Arc<str> {
         &self.label
+    }
+
+    /// Masks the name in rows.
+    pub(super) fn redact_label(&mut self, masker: &Masker) {
+        self.label = masker.text(&self.label).into();
     }
 
     /// Connections to this engine; none is opened yet.

@@ -113,7 +113,7 @@ impl PollStats {
     /// one engine does not tell a part of is not known.
     pub fn of_several(engines: &[Self]) -> Option<Self> {
         let (first, others) = engines.split_first()?;
-        Some(others.iter().fold(first.clone(), |all, one| all.and(one)))
+        Some(others.iter().fold(first.clone(), Self::and))
     }
 
     fn and(self, other: &Self) -> Self {

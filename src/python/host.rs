@@ -1,5 +1,8 @@
-//! The machine that a recording runs on, for its manifest.
+//! The machine that a recording runs on, for its manifest and for what a redacted one must not tell.
 
+use pyo3::prelude::*;
+
+use crate::redact::Names;
 use crate::trace::HostInfo;
 
 /// What can be told without asking anybody.
@@ -15,4 +18,11 @@ pub(super) fn describe() -> HostInfo {
 fn mem_total(meminfo: &str) -> Option<u64> {
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok().map(|kib| kib * 1024)
+}
+
+/// Names of the user and of this machine, as far as the system knows them.
+pub(super) fn names(py: Python<'_>) -> PyResult<Names> {
+    let names: (Vec<String>, Vec<String>) =
+        py.import("agentbench._host")?.call_method0("names")?.extract()?;
+    Ok(Names { users: names.0, hosts: names.1 })
 }

@@ -22,7 +22,7 @@ use crate::trace::{Manifest, RunKind, RunWriter};
 /// The poller while it runs, its last figures afterwards.
 enum Polling {
     Running(Poller),
-    Ended(PollStats),
+    Ended(Box<PollStats>),
 }
 
 type View = Arc<Mutex<Polling>>;
@@ -30,7 +30,7 @@ type View = Arc<Mutex<Polling>>;
 fn figures(view: &View) -> PollStats {
     match &*view.lock().unwrap_or_else(PoisonError::into_inner) {
         Polling::Running(poller) => poller.stats(),
-        Polling::Ended(stats) => stats.clone(),
+        Polling::Ended(stats) => (**stats).clone(),
     }
 }
 
@@ -119,11 +119,11 @@ fn close(writer: RunWriter, view: &View) -> Result<PathBuf> {
     let out = writer.dir().to_path_buf();
     let lock = || view.lock().unwrap_or_else(PoisonError::into_inner);
     let last = figures(view);
-    let running = std::mem::replace(&mut *lock(), Polling::Ended(last));
+    let running = std::mem::replace(&mut *lock(), Polling::Ended(Box::new(last)));
     // Not under the lock: what is logged meanwhile needs the interpreter, whose thread may ask for stats.
     if let Polling::Running(poller) = running {
         let last = poller.stop();
-        *lock() = Polling::Ended(last);
+        *lock() = Polling::Ended(Box::new(last));
     }
     writer.finish()?;
     Ok(out)

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use super::handle::PyHandle;
 use super::lifecycle::{Lifecycle, Started};
 use super::settings::{AUTO, OneOrMore, PowerArguments, RecordingArguments, choice};
-use super::{errors, stats};
+use super::{errors, host, stats};
 use crate::capture::CaptureStats;
 use crate::engine::poll::PollStats;
 use crate::error::Result;
@@ -85,11 +85,12 @@ impl PyProxy {
         upstream, *, out, listen = "127.0.0.1:0", routing = "session",
         metrics_url = Some(OneOrMore::One(AUTO.to_owned())),
         poll_interval_s = 0.1, power = AUTO.to_owned(), gpus = None, engine_pid = None,
-        idle_baseline_s = None, pue = None, argv = None, settings = None,
+        idle_baseline_s = None, pue = None, redact = false, argv = None, settings = None,
         kind = "capture", resume = false
     ))]
     #[allow(clippy::too_many_arguments)] // keyword-only on the Python side
     fn new(
+        py: Python<'_>,
         upstream: OneOrMore,
         out: PathBuf,
         listen: &str,
@@ -101,6 +102,7 @@ impl PyProxy {
         engine_pid: Option<u32>,
         idle_baseline_s: Option<f64>,
         pue: Option<f64>,
+        redact: bool,
         argv: Option<Vec<String>>,
         settings: Option<Bound<'_, PyAny>>,
         kind: &str,
@@ -133,7 +135,13 @@ impl PyProxy {
         };
         let routing = choice("routing", routing)?;
         let upstreams = upstream.list();
-        let config = CaptureRecordingConfig { recording, listen, kind, upstreams, routing };
+        if redact && resume {
+            let text =
+                "redact: a redacted run cannot be carried on: the key of its masks is not kept";
+            return Err(errors::config(text.to_owned()));
+        }
+        let redact = redact.then(|| host::names(py)).transpose()?;
+        let config = CaptureRecordingConfig { recording, listen, kind, upstreams, routing, redact };
         let out = config.recording.out.clone();
         let lifecycle = Lifecycle::new("proxy", move || start(config.clone()).boxed());
         Ok(PyClassInitializer::from(PyHandle::new(lifecycle.clone()))

@@ -38,6 +38,9 @@ pub(super) fn capturing<'py>(
         client_cancelled,
         requests_moved,
         isl,
+        isl_cached,
+        isl_with_cached,
+        tool_exec_ms,
         osl,
     );
     // What the observer could not take never became a row for the writer to drop.
@@ -67,7 +70,21 @@ fn traffic<'py>(
 }
 
 fn latest<'py>(py: Python<'py>, turn: &LatestTurn) -> PyResult<Bound<'py, PyDict>> {
-    let dict = dict!(py, turn, session_id, thread_id, turn, agent, isl, osl, ttft_ms, e2e_ms);
+    let dict = dict!(
+        py,
+        turn,
+        session_id,
+        thread_id,
+        turn,
+        agent,
+        isl,
+        isl_cached,
+        osl,
+        ttft_ms,
+        e2e_ms,
+        tool_exec_ms,
+    );
+    dict.set_item("kind", super::json::to_python(py, &turn.kind)?)?;
     dict.set_item("outcome", super::json::to_python(py, &turn.outcome)?)?;
     Ok(dict)
 }

@@ -1,6 +1,7 @@
 //! A capture as one recording: proxy, poller, run directory.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Ground, RecordingConfig};
@@ -9,8 +10,9 @@ use crate::clock::Clock;
 use crate::engine::control::Control;
 use crate::engine::poll::PollStats;
 use crate::error::Result;
+use crate::redact::{Masker, Names};
 use crate::shutdown::Shutdown;
-use crate::trace::{Manifest, RunKind};
+use crate::trace::{EngineInfo, Manifest, RunKind};
 
 /// How long open requests may go on once the capture is asked to stop.
 const DRAIN: Duration = Duration::from_secs(5);
@@ -28,6 +30,8 @@ pub struct CaptureRecordingConfig {
     pub upstreams: Vec<String>,
     /// How requests are spread over several of them.
     pub routing: Routing,
+    /// Texts are masked before they are written, with these names among them; none writes them as they are.
+    pub redact: Option<Names>,
 }
 
 /// A proxy and a poller that fill one run directory.
@@ -35,6 +39,7 @@ pub struct CaptureRecordingConfig {
 pub struct CaptureRecording {
     ground: Ground,
     capture: CaptureHandle,
+    masker: Option<Arc<Masker>>,
 }
 
 impl CaptureRecording {
@@ -48,17 +53,25 @@ impl CaptureRecording {
         let clock = Clock::start();
         let controls = config.upstreams.iter().map(|url| Control::new(url));
         let controls = controls.collect::<Result<Vec<_>>>()?;
-        let manifest = manifest(&config, &controls, &clock).await?;
-        let ground = Ground::lay(&config.recording, manifest, &controls, clock).await?;
+        let masker = config.redact.clone().map(|names| Arc::new(Masker::new(names)));
+        let mut manifest = manifest(&config, &controls, &clock).await?;
+        if let Some(masker) = &masker {
+            manifest.redacted = true;
+            redact_manifest(&mut manifest, masker);
+        }
+        let label = |url: &str| masker.as_ref().map_or_else(|| url.to_owned(), |it| it.text(url));
+        let labels = controls.iter().map(|control| label(control.url())).collect();
+        let ground = Ground::lay_as(&config.recording, manifest, &controls, labels, clock).await?;
         let proxy = CaptureConfig {
             upstreams: config.upstreams,
             routing: config.routing,
             first_request: ground.writer.next_request(),
+            redact: masker.clone(),
             ..CaptureConfig::new(config.listen, String::new(), config.recording.run_id.clone())
         };
         let rows = ground.writer.sender();
         match Capture::start(proxy, rows, clock, Shutdown::new(DRAIN)).await {
-            Ok(capture) => Ok(Self { ground, capture }),
+            Ok(capture) => Ok(Self { ground, capture, masker }),
             Err(error) => {
                 ground.clear();
                 Err(error)
@@ -91,7 +104,13 @@ impl CaptureRecording {
     pub async fn finish(self) -> Result<(Manifest, CaptureStats)> {
         let stats = self.capture.stop().await;
         let told = stats.clone();
-        let manifest = self.ground.finish(move |manifest| note_capture(manifest, &told)).await?;
+        let complete = move |manifest: &mut Manifest| {
+            note_capture(manifest, &told);
+            if let Some(masker) = &self.masker {
+                redact_manifest(manifest, masker);
+            }
+        };
+        let manifest = self.ground.finish(complete).await?;
         Ok((manifest, stats))
     }
 }
@@ -113,12 +132,36 @@ async fn manifest(
         notes.extend(untold.map(|why| format!("{name} are not known: {why}")));
         engines.push(engine);
     }
+    let differ = |pair: &[EngineInfo]| pair[0].model != pair[1].model;
+    if engines.windows(2).any(differ) {
+        let models = EngineInfo::of_several(&engines).model.unwrap_or_default();
+        notes.push(format!(
+            "the engines serve different models ({models}): an agent that asks for one of them is refused where \
+             another is served"
+        ));
+    }
     let mut manifest = config.recording.manifest_of_several(config.kind, clock, engines);
     if controls.len() > 1 {
         manifest.settings.insert("routing".to_owned(), serde_json::json!(config.routing));
     }
     manifest.notes.extend(notes);
     Ok(manifest)
+}
+
+/// Masks what the manifest tells of this machine and its user.
+fn redact_manifest(manifest: &mut Manifest, masker: &Masker) {
+    let engines = manifest.engine.iter_mut().chain(&mut manifest.engines);
+    let of_engines = engines.flat_map(|engine| {
+        std::iter::once(&mut engine.url)
+            .chain([&mut engine.model, &mut engine.version].into_iter().flatten())
+    });
+    for text in of_engines.chain(&mut manifest.argv).chain(&mut manifest.notes) {
+        *text = masker.text(text);
+    }
+    // Strings of settings, whatever their shape.
+    if let Ok(text) = serde_json::to_string(&manifest.settings) {
+        manifest.settings = serde_json::from_str(&masker.json(&text)).unwrap_or_default();
+    }
 }
 
 fn note_capture(manifest: &mut Manifest, stats: &CaptureStats) {
@@ -142,6 +185,15 @@ fn note_capture(manifest: &mut Manifest, stats: &CaptureStats) {
             manifest.counts.insert(format!("requests to {}", engine.engine), engine.requests);
         }
         manifest.counts.insert("requests_moved".to_owned(), stats.requests_moved);
+    }
+    if manifest.redacted {
+        for (kind, texts) in stats.redacted {
+            manifest.counts.insert(format!("redacted_{kind}"), texts);
+        }
+        let note = "redacted: e-mail addresses, home paths, names of this machine and its user, account ids and \
+                    keys of known shapes are masked in all texts; token counts are the engine's, of the texts as \
+                    they were";
+        manifest.notes.push(note.to_owned());
     }
     if stats.requests_moved > 0 {
         manifest.notes.push(format!(

@@ -118,6 +118,18 @@ impl Ground {
         engines: &[Control],
         clock: Clock,
     ) -> Result<Self> {
+        let labels = engines.iter().map(|engine| engine.url().to_owned()).collect();
+        Self::lay_as(config, manifest, engines, labels, clock).await
+    }
+
+    /// The same with other names of the engines in their rows.
+    async fn lay_as(
+        config: &RecordingConfig,
+        manifest: Manifest,
+        engines: &[Control],
+        labels: Vec<String>,
+        clock: Clock,
+    ) -> Result<Self> {
         let urls: Vec<&str> = engines.iter().map(Control::url).collect();
         let pages = metrics_pages(&config.metrics, engines)?;
         let (dir, resume) = (config.out.clone(), config.resume);
@@ -136,8 +148,8 @@ impl Ground {
         if config.metrics == MetricsPage::Off {
             notes.push("engine metrics were not polled: switched off".to_owned());
         }
-        for (page, engine) in pages.into_iter().zip(&urls) {
-            match start_poller(config, page, engine, writer.sender(), clock).await {
+        for (page, label) in pages.into_iter().zip(labels) {
+            match start_poller(config, page, label, writer.sender(), clock).await {
                 Ok(Polling::Runs(started)) => pollers.push(started),
                 Ok(Polling::Not(note)) => notes.push(note),
                 Err(error) => {
@@ -239,13 +251,13 @@ fn metrics_pages(metrics: &MetricsPage, engines: &[Control]) -> Result<Vec<Strin
 async fn start_poller(
     config: &RecordingConfig,
     page: String,
-    engine: &str,
+    engine: String,
     rows: RowSender,
     clock: Clock,
 ) -> Result<Polling> {
     let mut poll = PollConfig::new(page)?;
     // Turns and their engine's rows bear one name.
-    engine.clone_into(&mut poll.engine);
+    poll.engine = engine;
     poll.interval = config.poll_interval;
     let started = in_background(move || Poller::start(poll, rows, clock)).await;
     match started {

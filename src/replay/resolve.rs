@@ -52,6 +52,13 @@ pub(super) fn settings(
     let mut notes: Vec<String> = engine.routes.iter().flat_map(Route::notes).collect();
     notes.extend(config.content.note().map(str::to_owned));
     notes.extend(plan.waits.notes());
+    if run.manifest().redacted {
+        notes.push(
+            "the recording is redacted: its texts hold masks, which differ in tokens from what they stand for, so \
+             prompts are not as long as recorded"
+                .to_owned(),
+        );
+    }
     if config.output_length != OutputLengthRule::Recorded {
         let rule = String::from(config.output_length);
         notes.push(format!("output lengths are not the recorded ones: {rule}"));

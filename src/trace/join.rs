@@ -200,8 +200,8 @@ mod tests {
         TurnEnd { engine: None, end_time: Some(end_time), outcome: Outcome::Ok, isl, osl }
     }
 
-    fn of(engine: &str, turn: TurnEnd) -> TurnEnd {
-        TurnEnd { engine: Some(engine.into()), ..turn }
+    fn turn_of(engine: &str, end_time: f64, isl: u64, osl: u64) -> TurnEnd {
+        TurnEnd { engine: Some(engine.into()), ..turn(end_time, isl, osl) }
     }
 
     fn tick(ts: f64, n: u64, isl: f64, osl: f64) -> Tick {
@@ -268,12 +268,12 @@ mod tests {
     fn engines_are_never_mixed() {
         let other = |tick: Tick| Tick { engine: "b".into(), ..tick };
         let ticks = [tick(10.0, 1, 100.0, 7.0), other(tick(10.0, 1, 100.0, 7.0))];
-        let turns = [of("b", turn(9.99, 100, 7)), of("a", turn(9.98, 100, 7))];
+        let turns = [turn_of("b", 9.99, 100, 7), turn_of("a", 9.98, 100, 7)];
         check("equal counts", &turns, &ticks, &[(Some(1), Exact), (Some(0), Exact)]);
-        let turns = [of("b", turn(9.99, 100, 7)), of("b", turn(9.98, 100, 7))];
+        let turns = [turn_of("b", 9.99, 100, 7), turn_of("b", 9.98, 100, 7)];
         check("one engine's alone", &turns, &ticks, &[(Some(1), Exact), (None, NoJoin)]);
         let ticks = [tick(10.0, 2, 150.0, 10.0), other(tick(10.0, 2, 150.0, 10.0))];
-        let turns = [of("a", turn(9.96, 100, 5)), of("b", turn(9.97, 200, 15))];
+        let turns = [turn_of("a", 9.96, 100, 5), turn_of("b", 9.97, 200, 15)];
         check("sums of both", &turns, &ticks, &[(Some(0), Shared), (Some(1), Shared)]);
     }
 

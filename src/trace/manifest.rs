@@ -125,6 +125,9 @@ pub struct Manifest {
     /// True when the run was recovered from journals: rows of its last second may lack.
     #[serde(default)]
     pub partial: bool,
+    /// True where texts were masked before they were written.
+    #[serde(default)]
+    pub redacted: bool,
     /// True for made-up text and times.
     #[serde(default)]
     pub synthetic: bool,
@@ -162,6 +165,7 @@ impl Manifest {
             ended: None,
             complete: false,
             partial: false,
+            redacted: false,
             synthetic: false,
             rows: BTreeMap::new(),
             dropped: BTreeMap::new(),

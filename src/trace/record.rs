@@ -312,7 +312,7 @@ pub struct ToolCallRow {
     pub wire_ms: Option<f64>,
     /// The tool's own time, where the agent tells it.
     pub own_ms: Option<f64>,
-    /// Length of the result's text.
+    /// Length of the result's text; in a redacted run with its masks.
     pub result_bytes: Option<u64>,
     /// Whether the agent marked the result as an error.
     pub is_error: Option<bool>,
@@ -355,7 +355,7 @@ pub struct EngineMetricsRow {
     /// The same from an external cache.
     pub external_prefix_cache_hits: Option<u64>,
     /// Prompt tokens by where they came from since the last completion, as a JSON object in the engine's own
-    /// words (vLLM: computed, local and external cache; SGLang: of the cached ones device, host, storage); null
+    /// words (vLLM: computed, local and external cache; `SGLang`: of the cached ones device, host, storage); null
     /// where it does not tell them apart.
     pub prompt_tokens_by_source: Option<String>,
     /// A counter went back: the engine restarted and deltas start from 0.

@@ -228,6 +228,12 @@ impl Setup {
         Self { listener: TcpListener::from_std(listener).unwrap(), ..self }
     }
 
+    /// Every file of the run directory while the run goes.
+    pub(crate) fn files(&self) -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(run_dir(&self.dir)).unwrap();
+        entries.map(|entry| entry.unwrap().path()).collect()
+    }
+
     /// A sender of rows into this setup's run.
     pub(crate) fn rows(&self) -> RowSender {
         self.writer.sender()

@@ -8,15 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.table import Table
 
 from agentbench import LISTEN, Proxy, Run, capture, default_out
-from agentbench._figures import UNKNOWN, count, percent
 
 from . import child
 from .argv import masked_argv
+from .capture_view import drawn, line
 from .console import print_error, print_next, print_note, print_warning, results
-from .live import Status
+from .live import Shown, Status
 from .parameters import DURATION, URL, URL_OR_NONE
 from .power import power_options, power_settings
 from .report import print_and_keep
@@ -24,7 +23,6 @@ from .report import print_and_keep
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from agentbench._types import CaptureStats
 
 NOTHING_CAPTURED = 1
 INTERRUPTED = 130
@@ -60,6 +58,14 @@ class Ending:
     help="The engine's metrics page, one for each --upstream in its order.  [default: --upstream with /metrics]",
 )
 @click.option("--poll-interval", type=DURATION, default="100ms", show_default=True, help="Between two polls of it.")
+@click.option(
+    "--redact",
+    is_flag=True,
+    help="Mask e-mail addresses, home paths, user and host names and known keys before anything is written."
+    "  [default: texts as they are]",
+)
+@click.option("--view", is_flag=True, help="The live view also beside a COMMAND.  [default: only without one]")
+@click.option("--quiet", is_flag=True, help="No live view and no lines on how it goes.  [default: shown]")
 @power_options
 @click.argument("agent", metavar="[-- COMMAND...]", nargs=-1, type=click.UNPROCESSED)
 def command(
@@ -70,6 +76,7 @@ def command(
     metrics_urls: tuple[str, ...],
     poll_interval: float,
     agent: tuple[str, ...],
+    redact: bool,  # noqa: FBT001 a flag of the command line
     **options: Any,
 ) -> int:
     """Record the coding agents that talk to an engine.
@@ -83,9 +90,18 @@ def command(
     A request of which nothing could be sent goes to the next engine, which is counted; one that an engine had
     begun to receive fails, as it would without the proxy.
 
+    While it records, a terminal shows sessions, threads, turns, tokens, cache hits, tool waits and the engines'
+    gauges, and a log gets a line every 10 s. A COMMAND has the terminal to itself: then the view comes only with
+    --view.
+
+    With --redact the same text has the same mask everywhere in the run, so prompts still begin with those before
+    them; the engine gets them as they are, and token counts are of that. Headers that carry keys, and keys in
+    query strings, are never written, with or without it.
+
     Exits with 1 when no request came, with 130 when a COMMAND was interrupted; what came is written all the
     same.
     """
+    shown = _shown(view=options.pop("view"), quiet=options.pop("quiet"), has_command=bool(agent))
     _warn_when_open(listen)
     settings = power_settings(options)
     if metrics_urls:
@@ -95,6 +111,7 @@ def command(
         out=out or default_out("capture"),
         listen=listen,
         routing=routing,
+        redact=redact,
         poll_interval_s=poll_interval,
         argv=masked_argv(),
         **settings,
@@ -105,7 +122,7 @@ def command(
     for note in told:
         print_warning(note)
     try:
-        ending = _with_agent(proxy, agent, upstreams[0]) if agent else _until_interrupted(proxy)
+        ending = _with_agent(proxy, agent, upstreams[0], shown) if agent else _until_interrupted(proxy, shown)
     except BaseException:
         proxy.stop()
         raise
@@ -114,6 +131,14 @@ def command(
         if note not in told:
             print_warning(note)
     return _report(proxy, run, ending)
+
+
+def _shown(*, view: bool, quiet: bool, has_command: bool) -> Shown:
+    if view and quiet:
+        raise click.UsageError("--view and --quiet exclude each other")
+    if quiet:
+        return Shown.NOTHING
+    return Shown.LINES if has_command and not view else Shown.VIEW
 
 
 def _pages(urls: tuple[str, ...], engines: int) -> list[str] | None:
@@ -138,74 +163,35 @@ def _warn_when_open(listen: str) -> None:
         print_warning(f"{listen} can be reached from other machines: whoever connects uses the engine and is recorded")
 
 
-def _until_interrupted(proxy: Proxy) -> Ending:
+def _until_interrupted(proxy: Proxy, shown: Shown) -> Ending:
     print_note(f"point agents at it: ANTHROPIC_BASE_URL={proxy.url} OPENAI_BASE_URL={proxy.url}/v1; Ctrl-C ends it")
     try:
-        _watch(proxy, lambda: proxy.done)
+        _watch(proxy, lambda: proxy.done, shown)
     except KeyboardInterrupt:
         # The regular end of a capture without a command.
         return Ending(interrupted=False, exit_status=None)
     return Ending(interrupted=False, exit_status=None)
 
 
-def _with_agent(proxy: Proxy, agent: tuple[str, ...], upstream: str) -> Ending:
+def _with_agent(proxy: Proxy, agent: tuple[str, ...], upstream: str, shown: Shown) -> Ending:
     pointed = child.point(agent, proxy.url, upstream)
     if pointed.added:
         print_note(f"set for {agent[0]}: {' '.join(pointed.added)}")
     process = child.start(pointed)
     try:
-        _watch(proxy, lambda: process.poll() is not None)
+        _watch(proxy, lambda: process.poll() is not None, shown)
     except KeyboardInterrupt:
         child.end(process)
         return Ending(interrupted=True, exit_status=process.returncode)
     return Ending(interrupted=False, exit_status=process.returncode)
 
 
-def _watch(proxy: Proxy, ended: Callable[[], bool]) -> None:
-    with Status() as status:
+def _watch(proxy: Proxy, ended: Callable[[], bool], shown: Shown) -> None:
+    with Status(shown) as status:
         while not ended():
             stats = proxy.stats()
-            status.show(_drawn(stats), _line(stats))
+            status.show(drawn(stats), line(stats))
             status.rest()
-
-
-def _line(stats: CaptureStats) -> str:
-    engine = stats["engine"]
-    parts = [
-        f"requests {count(stats['requests'])} ({count(stats['active'])} open)",
-        f"turns {count(stats['turns'])}",
-        f"sessions {count(stats['sessions'])}",
-        f"threads {count(stats['threads'])}",
-        f"tokens {count(stats['isl'])} in, {count(stats['osl'])} out",
-    ]
-    if engine is not None:
-        usage = engine["kv_cache_usage_pct"]
-        parts.append(
-            f"engine {count(engine['running'])} running, {count(engine['waiting'])} waiting,"
-            f" KV {percent(None if usage is None else usage / 100)}"
-        )
-    if stats["upstream_errors"]:
-        parts.append(f"upstream errors {count(stats['upstream_errors'])}")
-    parts.append(f"rows dropped {count(stats['rows_dropped'])}")
-    return "; ".join(parts)
-
-
-def _drawn(stats: CaptureStats) -> Table:
-    table = Table(box=None, pad_edge=False, title=_line(stats), title_justify="left")
-    for heading in ("session", "agent", "turn", "ISL", "OSL", "TTFT ms", "E2E ms", "outcome"):
-        table.add_column(heading, justify="left" if heading in {"session", "agent", "outcome"} else "right")
-    for turn in stats["latest"][-8:]:
-        table.add_row(
-            turn["session_id"][:12],
-            turn["agent"] or UNKNOWN,
-            str(turn["turn"]),
-            count(turn["isl"]),
-            count(turn["osl"]),
-            count(turn["ttft_ms"]),
-            count(turn["e2e_ms"]),
-            turn["outcome"],
-        )
-    return table
 
 
 def _report(proxy: Proxy, run: Run, ending: Ending) -> int:

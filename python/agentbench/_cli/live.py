@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from enum import Enum
 from typing import TYPE_CHECKING, Self
 
 from rich.live import Live
@@ -18,30 +19,42 @@ PLAIN_SECONDS = 10.0
 REFRESH_SECONDS = 0.2
 
 
+class Shown(Enum):
+    """How much is shown of a running thing."""
+
+    VIEW = "view"
+    """Drawn on a terminal, lines elsewhere."""
+    LINES = "lines"
+    """Lines where there is no terminal: one that there is belongs to somebody else."""
+    NOTHING = "nothing"
+
+
 class Status:
     """Show how a running thing is doing; a context manager."""
 
-    def __init__(self) -> None:
+    def __init__(self, shown: Shown = Shown.VIEW) -> None:
         self._console = messages()
+        self._draws = self._console.is_terminal and shown is Shown.VIEW
+        self._writes = not self._console.is_terminal and shown is not Shown.NOTHING
         self._live = Live(console=self._console, auto_refresh=False, transient=True)
         self._next_line = time.monotonic() + PLAIN_SECONDS
 
     def __enter__(self) -> Self:
-        if self._console.is_terminal:
+        if self._draws:
             self._live.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if self._console.is_terminal:
+        if self._draws:
             self._live.stop()
 
     def show(self, drawn: RenderableType, line: str) -> None:
         """Show the state as something drawn, or as a line where nothing can be redrawn."""
-        if self._console.is_terminal:
+        if self._draws:
             self._live.update(drawn, refresh=True)
-        elif time.monotonic() >= self._next_line:
+        elif self._writes and time.monotonic() >= self._next_line:
             self._next_line = time.monotonic() + PLAIN_SECONDS
             self._console.print(line, soft_wrap=True, markup=False)
 
