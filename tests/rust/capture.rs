@@ -245,9 +245,15 @@ async fn a_run_is_its_users_alone() {
     setup.recorded(1).await;
     let mode =
         |path: &std::path::Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
-    let open: Vec<_> = setup.files();
-    assert!(open.iter().any(|path| path.to_string_lossy().ends_with(".journal.jsonl")), "{open:?}");
-    for path in &open {
+    let is_journal = |path: &std::path::PathBuf| path.to_string_lossy().ends_with(".journal.jsonl");
+    // The writer takes rows within some milliseconds.
+    must(async {
+        while !setup.files().iter().any(is_journal) {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    })
+    .await;
+    for path in &setup.files() {
         assert_eq!(mode(path), 0o600, "{}", path.display());
     }
     let recorded = setup.finish().await;
