@@ -6,7 +6,9 @@ import re
 import sys
 
 MASK = "***"
-SECRET_NAME = re.compile(r"key|token(?!izer|s)|secret|password|authorization|cookie", re.IGNORECASE)
+SECRET_NAME = re.compile(
+    r"key|token(?!izer|s)|secret|passw|pwd|\bsig(nature)?\b|credential|authorization|cookie", re.IGNORECASE
+)
 SECRET_VALUE = re.compile(r"\b(sk|hf|ghp|gho|xox[bp])[-_][A-Za-z0-9_-]{8,}")
 ASSIGNMENT = re.compile(r"^(?P<name>-{0,2}[\w.-]+)(?P<mark>=)(?P<value>.+)$", re.DOTALL)
 USER_INFO = re.compile(r"(?<=://)[^/@\s]+@")
@@ -18,8 +20,8 @@ def masked_argv(arguments: list[str] | None = None) -> list[str]:
     """Return the command line of this process, or the one given, with secrets masked.
 
     Masked are values of options and variables whose name speaks of a key, token, secret, password,
-    authorization or cookie; values with the form of a known kind of key; credentials and such query
-    parameters in URLs.
+    signature, credential, authorization or cookie; values with the form of a known kind of key; credentials and
+    such query parameters in URLs.
     """
     masked: list[str] = []
     hide_next = False
