@@ -13,8 +13,11 @@ from pathlib import Path
 
 def names() -> tuple[list[str], list[str]]:
     """Return the user's names (login, full name, home folder) and the machine's (whole and short)."""
-    users, hosts = {Path.home().name}, {socket.gethostname(), platform.node()}
-    # A container may run a user that no database knows.
+    users: set[str] = set()
+    hosts = {socket.gethostname(), platform.node()}
+    # A container may run a user that no database knows, and that has no home.
+    with contextlib.suppress(RuntimeError):
+        users.add(Path.home().name)
     with contextlib.suppress(OSError, KeyError):
         users.add(getpass.getuser())
     with contextlib.suppress(KeyError):

@@ -211,8 +211,9 @@ impl Detectors {
         let mut position = 0;
         while let Some(whole) = self.all.find_at(text, position) {
             let hit = self.judge(text, whole.start());
-            // Matches are never empty.
-            position = hit.as_ref().map_or(whole.end(), |(_, span)| span.end);
+            // What a match that does not hold covers may hold something else: a name in a path that is no home.
+            let first = text[whole.start()..].chars().next().map_or(1, char::len_utf8);
+            position = hit.as_ref().map_or(whole.start() + first, |(_, span)| span.end);
             found.extend(hit);
         }
         found

@@ -80,6 +80,7 @@ fn what_is_masked() {
         (r#""C:\\Users\\bob\\x""#.into(), r#""C:\\Users\\<user bob>\\x""#.into()),
         ("alice: hi alice,alice-alice".into(), "<user alice>: hi <user alice>,<user alice>-<user alice>".into()),
         ("by Alice Example on gpu-node-7:8000".into(), "by <user Alice Example> on <host gpu-node-7>:8000".into()),
+        ("/tmp/x1/home/alice/p".into(), "/tmp/x1/home/<user alice>/p".into()),
         ("-home-alice-proj b.ob".into(), "-home-<user alice>-proj <user b.ob>".into()),
         (format!("user_{hex64}_account_01234567-89ab-cdef-0123-456789abcdef_session_x"), format!("user_<account {hex64}>_account_<account 01234567-89ab-cdef-0123-456789abcdef>_session_x")),
         (r#"{"device_id":"0123456789abcdef0123456789abcdef","account_uuid":"","session_id":"s"}"#.into(), r#"{"device_id":"<account 0123456789abcdef0123456789abcdef>","account_uuid":"","session_id":"s"}"#.into()),

@@ -89,7 +89,8 @@ def test_a_redacted_run_says_so_and_holds_masks(
     assert second[: len(first)] == first
     # Tokens are the engine's: of the text as it was sent, which the masks make longer.
     sent = send(f"{engine.url}/v1/messages", encoded(messages_body([told], stream=False)))
-    assert turns["isl"][0] == json.loads(sent.body)["usage"]["input_tokens"]
+    usage = json.loads(sent.body)["usage"]
+    assert turns["isl"][0] == usage["input_tokens"] + usage["cache_read_input_tokens"]
     replayed = agentbench.replay(run, url=engine.url, agents=1, trajectories=1, out=tmp_path / "again", power="none")
     assert any("the recording is redacted" in note for note in replayed.manifest["notes"])
 
