@@ -41,6 +41,7 @@ BINARIES = {
     "opencode": ROOT / "opencode/node_modules/opencode-linux-x64-baseline/bin/opencode",
     "mini-swe-agent": ROOT / "mini/bin/mini",
 }
+CLAUDE = BINARIES["claude-code"]
 CONTEXT_TOKENS = 40_960
 OUTPUT_TOKENS = 128
 # Agents start slowly on a busy machine.
