@@ -161,9 +161,7 @@ def with_own_path(environment: dict[str, str]) -> dict[str, str]:
     return environment | {name: value for name, value in os.environ.items() if name == "PYTHONPATH"}
 
 
-def start_agent(
-    name: str, folder: Path, base_url: str, task: str, model: str = MODEL_NAME
-) -> subprocess.Popen[str]:
+def start_agent(name: str, folder: Path, base_url: str, task: str, model: str = MODEL_NAME) -> subprocess.Popen[str]:
     """One unattended session in a folder of its own: the work tree in `work`, the scratch HOME in `home`."""
     agent = harness.get(name)
     work, home = folder / "work", folder / "home"
