@@ -63,7 +63,7 @@ fn an_agents_request_is_read_whole() {
     };
     assert_eq!(
         request.tool_results,
-        [result("toolu_2", 6, None), result("toolu_3", 4, Some(true))]
+        [result("toolu_2", 6, Some(false)), result("toolu_3", 4, Some(true))]
     );
     let params: Value = serde_json::from_str(&request.params).unwrap();
     let names: Vec<&String> = params.as_object().unwrap().keys().collect();
