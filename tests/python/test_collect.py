@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import fcntl
 import json
 import os
 import signal
@@ -86,7 +87,7 @@ def test_patches_figures_and_sessions(source: Upstream, engine: agentbench.Simul
         assert all(came["start"] < moment < came["end"] for moment in own["response_end_time"])
         assert (run.path / "sessions" / name / "patch.diff").read_text() == patches[name]
         assert came["patch_bytes"] == len(patches[name])
-    assert not (run.path / "work").exists()
+    assert not {path.name for path in run.path.iterdir()} & {"work", "collect.lock"}
     assert "turns" in (run.path / "report.md").read_text()
     last = seen[-1]
     assert (last.total, last.done, last.failed, last.timed_out, last.running) == (3, 3, 0, 0, ())
@@ -177,6 +178,10 @@ def test_a_collection_that_was_killed_is_carried_on(
     assert session(run, "two")["outcome"] == "running"
     assert agentbench.Run.open(run).manifest["partial"]
     first = session(run, "one")
+    with (run / "collect.lock").open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        result = run_agentbench("collect", "--resume", run)
+        assert (result.returncode, "another collection works here" in result.stderr) == (2, True)
     go.touch()
     result = run_agentbench("collect", "--resume", run, "--concurrency", "2")
     assert result.returncode == 0, result.stdout + result.stderr

@@ -234,6 +234,18 @@ def test_a_patch_carries_everything(source: Upstream, tree: Path, tmp_path: Path
     assert "ü without a newline" in text
 
 
+def test_what_git_cannot_take_in_is_said(source: Upstream, tree: Path, tmp_path: Path) -> None:
+    patch = worktree.Patch(source.path, source.base, tree, tmp_path / "private")
+    git(tree, "init", "--quiet", "nested")
+    (tree / "new.txt").write_text("new\n")
+    assert "+new" in patch.read()
+    assert patch.error is not None
+    assert "nested" in patch.error or "adding files failed" in patch.error
+    subprocess.run(["rm", "-rf", tree / "nested"], check=True)
+    assert "+new" in patch.read()
+    assert patch.error is None
+
+
 def test_what_an_agent_does_to_git_is_neither_run_nor_believed(source: Upstream, tree: Path, tmp_path: Path) -> None:
     patch = worktree.Patch(source.path, source.base, tree, tmp_path / "private")
     trap = tmp_path / "trap"

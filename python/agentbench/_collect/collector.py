@@ -6,6 +6,8 @@ Every instance is a session of the proxy, so its turns are found by its name. Wh
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import logging
 import threading
 import time
@@ -29,12 +31,13 @@ from .traffic import Journals
 from .work import WORK, Bench, work
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from .instances import Instance
     from .settings import Settings
 
 LOGGER = logging.getLogger("agentbench")
+LOCK = "collect.lock"
 LOOK_SECONDS = 0.2
 SETTLE_SECONDS = 3.0
 SETTLE_LOOK_SECONDS = 0.05
@@ -114,8 +117,19 @@ class Collector:
         """
         if self._resumed and not self._left() and Run.open(self._run).manifest["complete"]:
             return Run.open(self._run)
+        with self._locked() if self._resumed else contextlib.nullcontext():
+            return self._collect(on_progress)
+
+    def _collect(self, on_progress: Callable[[CollectProgress], None] | None) -> Run:
         proxy = self._proxy().start()
         started = time.monotonic()
+        with contextlib.ExitStack() as stack:
+            if not self._resumed:
+                # The proxy takes an empty directory, so the lock comes after it.
+                stack.enter_context(self._locked())
+            return self._through(proxy, started, on_progress)
+
+    def _through(self, proxy: Proxy, started: float, on_progress: Callable[[CollectProgress], None] | None) -> Run:
         try:
             if not self._resumed:
                 self._settings.write(self._run, self._instances)
@@ -207,6 +221,18 @@ class Collector:
                     self._counted(session, None, journals)
         if on_progress is not None:
             on_progress(self._progress(proxy, started))
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Hold the run directory against other collectors; the system lets go of it when this process ends."""
+        path = self._run / LOCK
+        with path.open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise ConfigError(f"{self._run}: another collection works here; end it first") from error
+            yield
+            path.unlink()
 
     def _left(self) -> list[Instance]:
         """Return the instances that are not done."""

@@ -58,6 +58,8 @@ class Session:
         for its result; the rest.
     patch_bytes
         Length of ``patch.diff``; None where there is none.
+    patch_error
+        What could not be taken into the patch, as git says it; None when all was.
     cache_reset
         Whether the engine's cache was emptied before it; None where that was not asked for.
     """
@@ -84,6 +86,7 @@ class Session:
     tool_s: float | None = None
     idle_s: float | None = None
     patch_bytes: int | None = None
+    patch_error: str | None = None
     cache_reset: bool | None = None
 
     @property

@@ -68,7 +68,7 @@ def work(bench: Bench, instance: Instance, session: Session, base_url: str) -> S
     logs.remove(folder)
     folder.mkdir(parents=True, mode=0o700)
     session.write(folder)
-    place = _place(bench.run, instance.id)
+    place = _place(bench.run, session.session_id)
     try:
         session = _worked(bench, instance, session, base_url, place)
     except (RepositoryError, GitError, process.ProcessError, container.ContainerError) as error:
@@ -84,9 +84,9 @@ def work(bench: Bench, instance: Instance, session: Session, base_url: str) -> S
     return session
 
 
-def _place(run: Path, instance_id: str) -> Place:
-    base = run.resolve() / WORK / instance_id
-    logs.remove(base)
+def _place(run: Path, session_id: str) -> Place:
+    # Of this attempt alone: what a killed collection left may still be ending in its own.
+    base = run.resolve() / WORK / session_id
     place = Place(tree=base / "tree", home=base / "home", tmp=base / "tmp", private=base / "private")
     place.make()
     return place
@@ -109,7 +109,8 @@ def _worked(bench: Bench, instance: Instance, session: Session, base_url: str, p
     environment, command = _command(bench, instance, base_url, place, bench.binary, bench.sandbox.workdir(place))
     call, environment = bench.sandbox.wrap(command, environment, place)
     ended = _run(bench, instance, call, environment, place.tree)
-    return _kept(bench, session, ended, patch.read(), place)
+    text, session = patch.read(), replace(session, patch_error=patch.error)
+    return _kept(bench, session, ended, text, place)
 
 
 def _in_container(bench: Bench, instance: Instance, session: Session, base_url: str, place: Place) -> Session:

@@ -8,9 +8,10 @@ outside of the agent's reach: nothing that it writes into ``.git`` is run or bel
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
-from .git import git
+from .git import GitError, git
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,7 +53,14 @@ class Patch:
         As for `make`.
     private
         A folder of ours for index and configuration, out of the agent's reach.
+
+    Attributes
+    ----------
+    error
+        What the last reading could not take in, such as a repository in the tree that has no commit; else None.
     """
+
+    error: str | None = None
 
     def __init__(self, mirror: Path, commit: str, tree: Path, private: Path) -> None:
         self._commit = commit
@@ -71,13 +79,23 @@ class Patch:
         the patch is text that loses nothing.
         """
         self._git("read-tree", self._commit)
-        self._git("add", "--all", ".")
+        self._add()
         patch = self._git(*DIFF, self._commit)
         try:
             return patch.decode()
         except UnicodeDecodeError:
             self._mark_binary()
             return self._git(*DIFF, self._commit).decode()
+
+    def _add(self) -> None:
+        """Take in everything; what git refuses is left out, and said."""
+        self.error = None
+        try:
+            self._git("add", "--all", ".")
+        except GitError as error:
+            self.error = str(error)
+            with contextlib.suppress(GitError):
+                self._git("add", "--all", "--ignore-errors", ".")
 
     def _mark_binary(self) -> None:
         """Have every file whose patch is no UTF-8 taken for binary."""

@@ -20,6 +20,7 @@ GRAVE = (
     "simulated",
     "client-limited",
     "killed or still running",
+    "killed",
     "interrupted",
     "ended early",
     "worker lost",
