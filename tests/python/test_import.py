@@ -182,11 +182,11 @@ def test_the_rules_of_claude_codes_logs(tmp_path: Path) -> None:
     assert set(turns["isl"]) == {125}
     assert set(turns["isl_new"]) == {25}
     assert turns["kind"].to_dict() == {"a": "main", "b": "main", "c": "main", "d": "subagent", "e": "main"}
-    assert turns.loc["d", ["thread_id", "parent_thread_id"]].to_list() == ["s/agent-one", "s"]
+    assert list(turns.loc["d", ["thread_id", "parent_thread_id"]]) == ["s/agent-one", "s"]
     assert turns.loc["e", "session_id"] == "f"
     # The request is made once its last input is there; the reply ends with its last record.
     assert turns.loc["a", "e2e_ms"] == 5000
-    assert turns.loc["b", ["e2e_ms", "tool_exec_ms"]].to_list() == [2000, 2000]
+    assert list(turns.loc["b", ["e2e_ms", "tool_exec_ms"]]) == [2000, 2000]
     assert turns["n_messages"].to_dict() == {"a": 1, "b": 3, "c": 1, "d": 1, "e": 3}
     assert turns["n_shared_units"].to_dict() == {"a": 0, "b": 1, "c": 0, "d": 0, "e": 1}
     body = json.loads(run.request_body("b"))
@@ -263,7 +263,7 @@ def test_the_rules_of_codexs_logs(tmp_path: Path) -> None:
     assert turns["isl"].to_dict() == {"t1:0": 100, "t1:1": 120, "t2:0": 140, "t3:0": 50}
     assert turns["thread_id"].to_dict() == {"t1:0": "one", "t1:1": "one", "t2:0": "two", "t3:0": "three"}
     assert turns["session_id"].to_dict() == {"t1:0": "one", "t1:1": "one", "t2:0": "two", "t3:0": "one"}
-    assert turns.loc["t3:0", ["kind", "parent_thread_id"]].to_list() == ["subagent", "one"]
+    assert list(turns.loc["t3:0", ["kind", "parent_thread_id"]]) == ["subagent", "one"]
     assert turns["e2e_ms"].to_dict() == {"t1:0": 1500, "t1:1": 1500, "t2:0": 2000, "t3:0": 1000}
     assert turns.loc["t1:1", "tool_exec_ms"] == 2000
     assert turns.loc["t2:0", "n_messages"] == 5, "the fork's prompt holds the history"
@@ -291,7 +291,7 @@ WEKA = {
         {"t": 4.0, "type": "s", "model": "m", "in": 130, "out": 3, "hash_ids": [1, 2, 5], "api_time": 1.0},
     ],
 }
-CHAT = [
+CHAT: list[dict[str, Any]] = [
     {"role": "system", "content": "be good"},
     {"role": "user", "content": "do it"},
     {"role": "assistant", "content": "", "tool_calls": [{"id": "c", "function": {"name": "ls", "arguments": "{}"}}]},

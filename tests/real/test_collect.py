@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from real_parts import (
-    CLAUDE,
     MODEL_NAME,
     Counters,
     Engine,
+    binary,
     frame,
     settled,
     totals,
@@ -126,7 +126,7 @@ def repository(folder: Path) -> collecting.Upstream:
 
 def _environment() -> tuple[bool, dict[str, str]]:
     """Whether bubblewrap works here, and an environment that names it and Claude Code."""
-    environment = os.environ | {"AGENTBENCH_CLAUDE_CODE": str(CLAUDE), "SECRET": collecting.SECRET}
+    environment = os.environ | {"AGENTBENCH_CLAUDE_CODE": str(binary("claude-code")), "SECRET": collecting.SECRET}
     program = collecting.bubblewrap()
     if program is None or sandbox.refusal(Path(program)) is not None:
         return False, environment
@@ -159,7 +159,7 @@ def test_what_was_done_stays_and_what_broke_is_done_again(collected: Collected) 
     assert came[INSTANCES[1]]["session_id"] == f"{INSTANCES[1]}.2"
     for session in came.values():
         assert session["agent"] == "claude-code"
-        assert session["agent_version"] in str(CLAUDE.with_name("package.json").read_text())
+        assert session["agent_version"] in str(binary("claude-code").with_name("package.json").read_text())
         assert (session["commit"], session["exit_code"]) == (collected.source.base, 0)
         assert session["sandbox"] == ("bubblewrap" if collected.sandboxed else "none")
 
