@@ -4,8 +4,8 @@ Nothing is learned and nothing downloaded: the weights are written so that the n
 the current one alone. What the model does is therefore chosen by the chat template, which ends the prompt with
 an opening token for the tools that the request offers: Claude Code's `Bash`, Codex' `exec_command`, the `bash`
 of OpenCode and of mini-swe-agent. After it the model either calls that tool with one of a few harmless commands
-or says that it is done. Two marks in a user's text change the one answer that follows: `[[spawn]]` starts two
-subagents where the agent has such a tool, `[[sleep]]` sleeps two seconds. Without tools it talks.
+or says that it is done. Marks in a user's text change the one answer that follows: `[[spawn]]` starts two
+subagents where the agent has such a tool, `[[sleep]]` sleeps two seconds, `[[say]]` talks. Without tools it talks.
 
 Which command, and whether the end has come, is left to vLLM's sampling, so the lengths of the sessions differ
 from run to run; what the tests assert holds for any length.
@@ -109,9 +109,9 @@ CHAT_TEMPLATE = (
     "{% set shell = 'Bash' if 'Bash' in offered.names else 'exec_command' if 'exec_command' in offered.names"
     " else 'bash' if 'bash' in offered.names else '' %}"
     "{% set spawner = 'Agent' if 'Agent' in offered.names else 'task' if 'task' in offered.names else '' %}"
-    "{% set told = namespace(spawn=false, sleep=false) %}"
+    "{% set told = namespace(spawn=false, sleep=false, say=false) %}"
     "{% macro opening() %}"
-    "{% if told.spawn and spawner %}<|spawn:{{ spawner }}|>"
+    "{% if told.say %}" + PLAIN + "{% elif told.spawn and spawner %}<|spawn:{{ spawner }}|>"
     "{% elif told.sleep and shell %}<|sleep:{{ shell }}|>"
     "{% elif shell == 'bash' and offered.names | length == 1 %}" + MINI + "{% elif shell %}<|use:{{ shell }}|>"
     "{% else %}" + PLAIN + "{% endif %}{% endmacro %}"
@@ -122,10 +122,11 @@ CHAT_TEMPLATE = (
     "{% for call in message.tool_calls or [] %}<tool_call>{{ ' ' if opening() == '" + MINI + "' else '' }}"
     '{"name": "{{ call.function.name }}", "arguments": {{ call.function.arguments | tojson }}}'
     "</tool_call>{% endfor %}<|im_end|>\n"
-    "{% set told.spawn = false %}{% set told.sleep = false %}"
+    "{% set told.spawn = false %}{% set told.sleep = false %}{% set told.say = false %}"
     "{% else %}{{ part(message.role, text) }}"
     "{% if '[[spawn]]' in text %}{% set told.spawn = true %}{% endif %}"
-    "{% if '[[sleep]]' in text %}{% set told.sleep = true %}{% endif %}{% endif %}"
+    "{% if '[[sleep]]' in text %}{% set told.sleep = true %}{% endif %}"
+    "{% if '[[say]]' in text %}{% set told.say = true %}{% endif %}{% endif %}"
     "{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{{ opening() }}{% endif %}"
 )

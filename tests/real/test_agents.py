@@ -203,6 +203,39 @@ def test_a_request_tried_again_is_one_turn(vllm: Engine, tmp_path: Path, name: s
     assert calls["wire_ms"].iloc[0] == pytest.approx(refused["tool_exec_ms"], abs=1.0)
 
 
+def test_a_compacted_conversation_is_a_thread_of_its_session(vllm: Engine, tmp_path: Path) -> None:
+    """Claude Code works, is told to compact, and works on: one session, one thread on either side."""
+    name, place = "claude-code", tmp_path / "session"
+    program = binary(name)
+    home = place / "home"
+    with capturing(vllm, tmp_path / "run") as recording:
+        finish_agent(name, start_agent(name, place, recording.proxy, "fix app.py"))
+        # `[[say]]` becomes part of what asks for the summary, which is to be text.
+        for task in ("/compact [[say]]", "go on"):
+            result = subprocess.run(
+                [str(program), "-p", "--continue", "--dangerously-skip-permissions", "--", task],
+                cwd=place / "work",
+                env=agent_environment(name, home, recording.proxy),
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=300,
+                check=False,
+            )
+            assert result.returncode == 0, result.stdout + result.stderr
+    turns = frame(agentbench.Run.open(recording.run), "turns").sort_values("request_time")
+    assert totals(turns) == recording.counted
+    assert len(set(turns["session_id"])) == 1
+    assert set(turns["kind"]) == {"main"}
+    before, after = (thread for _, thread in turns.groupby("thread_id", sort=False))
+    # The request for the summary is the last turn of the first; what follows begins with the summary.
+    assert before["stop_reason"].iloc[-1] == "end_turn"
+    assert before["n_messages"].iloc[-1] >= before["n_messages"].iloc[-2]
+    assert after["request_time"].min() > before["request_time"].max()
+    assert after["isl"].iloc[0] < before["isl"].iloc[-1]
+    assert after["tool_exec_ms"].isna().iloc[0]
+
+
 @pytest.mark.parametrize("name", ["codex", "opencode"])
 def test_capture_points_a_command_at_the_proxy(vllm: Engine, tmp_path: Path, name: str) -> None:
     """`agentbench capture -- PROGRAM` alone reaches agents that no base URL in the environment does."""
