@@ -1,4 +1,4 @@
-//! Content-Encoding undone for the recording: gzip and deflate, piece by piece.
+//! Content-Encoding undone for the recording: gzip, deflate and zstd, piece by piece.
 //!
 //! What went over the wire stays encoded; this sees the copy only, on the observer's thread.
 
@@ -7,6 +7,7 @@ use std::io::{self, Write};
 
 use flate2::write::{DeflateDecoder, MultiGzDecoder, ZlibDecoder};
 use http::{HeaderMap, header};
+use zstd::stream::write::Decoder as ZstdDecoder;
 
 /// So much is decoded between two looks at the limit.
 const STEP_BYTES: usize = 16 * 1024;
@@ -25,6 +26,7 @@ enum Coding {
     DeflateOfEitherKind,
     Zlib(Box<ZlibDecoder<Vec<u8>>>),
     Deflate(Box<DeflateDecoder<Vec<u8>>>),
+    Zstd(Box<ZstdDecoder<'static, Vec<u8>>>),
 }
 
 impl ContentDecoder {
@@ -43,6 +45,10 @@ impl ContentDecoder {
                 Coding::Gzip(Box::new(MultiGzDecoder::new(Vec::new())))
             }
             (Some(coding), None) if coding == "deflate" => Coding::DeflateOfEitherKind,
+            (Some(coding), None) if coding == "zstd" => {
+                let decoder = ZstdDecoder::new(Vec::new());
+                Coding::Zstd(Box::new(decoder.map_err(|error| format!("no zstd: {error}"))?))
+            }
             (Some(coding), None) => return Err(format!("content encoding `{coding}` is not read")),
             (Some(_), Some(_)) => return Err("several content encodings are not read".to_owned()),
         };
@@ -92,6 +98,10 @@ impl ContentDecoder {
                 through(decoder, step)?;
                 decoder.get_mut()
             }
+            Coding::Zstd(decoder) => {
+                through(decoder, step)?;
+                decoder.get_mut()
+            }
             Coding::Identity | Coding::DeflateOfEitherKind => return Ok(step.to_vec()),
         };
         Ok(std::mem::take(decoded))
@@ -136,6 +146,7 @@ mod tests {
         check("x-gzip, identity", &gzip, &text);
         check("deflate", &zlib.finish().unwrap(), &text);
         check("deflate", &deflate.finish().unwrap(), &text);
+        check("zstd", &zstd::encode_all(text.as_slice(), 3).unwrap(), &text);
         check("identity", &text, &text);
         check("", &text, &text);
         check("gzip", b"", b"");
@@ -155,12 +166,14 @@ mod tests {
 
     #[test]
     fn what_is_not_read_says_so() {
-        for (coding, part) in [("br", "`br`"), ("zstd", "`zstd`"), ("gzip, br", "several")] {
+        for (coding, part) in [("br", "`br`"), ("gzip, br", "several")] {
             let error = ContentDecoder::new(&headers(coding), 1).err().unwrap();
             assert!(error.contains(part), "{error}");
         }
         let mut broken = ContentDecoder::new(&headers("gzip"), 1 << 20).unwrap();
         assert!(broken.feed(b"this is no gzip at all").is_err());
+        let mut broken = ContentDecoder::new(&headers("zstd"), 1 << 20).unwrap();
+        assert!(broken.feed(b"this is no zstd at all").is_err());
         let mut bomb = GzEncoder::new(Vec::new(), Compression::default());
         bomb.write_all(&vec![0; 1 << 20]).unwrap();
         let mut decoder = ContentDecoder::new(&headers("gzip"), 1000).unwrap();

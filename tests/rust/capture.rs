@@ -688,3 +688,46 @@ impl Rows for Recorded {
         self.run.rows::<T>().unwrap().map(Result::unwrap).collect()
     }
 }
+
+#[tokio::test]
+async fn a_client_that_hangs_up_on_the_last_event_has_cancelled_nothing() {
+    let setup = Setup::start().await;
+    for hangs_up_early in [false, true] {
+        let mut client = setup.client().await;
+        client.post("/v1/messages", "", messages_body(&[TASK]).as_bytes()).await;
+        let mut engine = setup.engine().await;
+        engine.read_message().await;
+        engine.begin_stream().await;
+        client.read_head().await;
+        let events = message_events("hello", None);
+        let sent = if hangs_up_early { events.len() - 1 } else { events.len() };
+        for event in &events[..sent] {
+            engine.send_chunk(event).await;
+            client.read_chunk().await;
+        }
+        drop(client);
+        // Until the proxy notices, and drops its side.
+        engine.read_to_end().await;
+    }
+    setup.recorded(2).await;
+    let recorded = setup.finish().await;
+    let outcomes: Vec<Outcome> = recorded.turns.iter().map(|row| row.outcome).collect();
+    assert_eq!(outcomes, [Outcome::Ok, Outcome::ClientCancelled]);
+    assert_eq!(recorded.stats.client_cancelled, 1);
+}
+
+#[tokio::test]
+async fn zstd_passes_as_it_is_and_is_decoded_for_the_rows() {
+    let setup = Setup::start().await;
+    let body = messages_body(&[TASK]);
+    let wire = zstd::encode_all(body.as_bytes(), 3).unwrap();
+    let mut client = setup.client().await;
+    client.post("/v1/messages", "Content-Encoding: zstd\r\n", &wire).await;
+    let mut engine = setup.engine().await;
+    assert_eq!(engine.read_message().await.1, wire);
+    engine.answer("200 OK", "Content-Type: application/json\r\n", b"{}").await;
+    client.read_message().await;
+    setup.recorded(1).await;
+    let recorded = setup.finish().await;
+    assert_eq!(body_of(&recorded, &recorded.turns[0]), body);
+}
