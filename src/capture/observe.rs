@@ -104,7 +104,7 @@ impl Observer {
     fn observe(&mut self, mut exchange: Exchange) {
         let mut hints = AgentHints::of(&exchange.headers);
         if let Some(redaction) = &mut self.redaction {
-            redaction.names(&mut exchange, &mut hints);
+            redaction.names(&mut exchange.session, &mut exchange.path, &mut hints);
         }
         let mut request = self.read_request(&mut exchange);
         self.follow_kept(&mut request);

@@ -8,7 +8,6 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::agent::AgentHints;
-use super::exchange::Exchange;
 use super::response::Response;
 use super::stats::Counters;
 use crate::api::{BodyPart, ContentHash, ReplyBlock, body_parts};
@@ -40,10 +39,15 @@ impl Redaction {
     }
 
     /// The names by which an exchange is known.
-    pub(super) fn names(&mut self, exchange: &mut Exchange, hints: &mut AgentHints) {
-        let path = masked(&exchange.path);
-        exchange.path = self.text(&path);
-        for name in [&mut exchange.session, &mut hints.session, &mut hints.agent_id] {
+    pub(super) fn names(
+        &mut self,
+        session: &mut Option<String>,
+        path: &mut String,
+        hints: &mut AgentHints,
+    ) {
+        *path = self.text(&masked(path));
+        let of_headers = [&mut hints.session, &mut hints.agent_id, &mut hints.parent];
+        for name in std::iter::once(session).chain(of_headers) {
             *name = name.take().map(|name| self.text(&name));
         }
     }
@@ -210,6 +214,25 @@ mod tests {
         assert!(text.ends_with(&format!("\n{name}")), "{text}");
         assert_eq!(response.reply.items[0], format!(r#"{{"text":"\n{name}"}}"#));
         assert_eq!(response.error.as_deref(), Some(format!("no route to {name}").as_str()));
+    }
+
+    #[test]
+    fn a_name_has_its_mask_wherever_the_headers_give_it() {
+        let mut redaction = redaction();
+        let named = || Some("alice-1".to_owned());
+        let mut hints = AgentHints {
+            session: named(),
+            agent_id: named(),
+            parent: named(),
+            ..AgentHints::default()
+        };
+        let (mut session, mut path) = (named(), "/v1/x?key=k&of=alice".to_owned());
+        redaction.names(&mut session, &mut path, &mut hints);
+        let name = redaction.masker.mask(Kind::User, "alice");
+        for told in [&session, &hints.session, &hints.agent_id, &hints.parent] {
+            assert_eq!(*told, Some(format!("{name}-1")));
+        }
+        assert_eq!(path, format!("/v1/x?key=***&of={name}"));
     }
 
     #[test]

@@ -225,6 +225,32 @@ mod tests {
     }
 
     #[test]
+    fn what_no_conversion_leads_to_is_refused_with_its_reason() {
+        use Api::{Chat, Completions, Messages, Responses};
+        let offers: Offers = [Messages, Chat, Completions, Responses]
+            .map(|api| (api, LengthForcing::Honoured))
+            .into();
+        let decided = |choice, recorded| decide(choice, recorded, sendable_as(recorded), &offers);
+        for (choice, recorded, reason) in [
+            (
+                ApiChoice::Completions,
+                Messages,
+                "what a chat template makes of it only the engine knows",
+            ),
+            (ApiChoice::Responses, Chat, "there is no conversion"),
+            (ApiChoice::Responses, Completions, "a raw prompt does not tell who said what"),
+        ] {
+            let refused = decided(choice, recorded).unwrap_err();
+            assert!(refused.contains(reason), "{refused}");
+        }
+        for (choice, recorded) in
+            [(ApiChoice::Completions, Completions), (ApiChoice::Responses, Responses)]
+        {
+            assert_eq!(decided(choice, recorded).unwrap().sent, recorded);
+        }
+    }
+
+    #[test]
     fn what_changes_the_figures_is_noted() {
         let notes = |choice, content| {
             let sendable = sendable_as(Api::Messages);
