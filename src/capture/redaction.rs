@@ -220,12 +220,10 @@ mod tests {
     fn a_name_has_its_mask_wherever_the_headers_give_it() {
         let mut redaction = redaction();
         let named = || Some("alice-1".to_owned());
-        let mut hints = AgentHints {
-            session: named(),
-            agent_id: named(),
-            parent: named(),
-            ..AgentHints::default()
-        };
+        let mut hints = AgentHints::default();
+        for name in [&mut hints.session, &mut hints.agent_id, &mut hints.parent] {
+            *name = named();
+        }
         let (mut session, mut path) = (named(), "/v1/x?key=k&of=alice".to_owned());
         redaction.names(&mut session, &mut path, &mut hints);
         let name = redaction.masker.mask(Kind::User, "alice");
