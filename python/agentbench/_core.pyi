@@ -344,6 +344,9 @@ class Proxy(Handle):
         Seconds of power sampling before anything else; by default none.
     pue
         Power usage effectiveness: totals are multiplied by it.
+    token
+        What callers must send as their API key (or as ``x-agentbench-token``), which goes no further; needed where
+        `listen` is an address that other machines reach.
     rerole_system
         Messages of the role ``system`` inside ``messages`` are sent as the user's.
     strip_billing_header
@@ -391,6 +394,7 @@ class Proxy(Handle):
         engine_pid: int | None = None,
         idle_baseline_s: float | None = None,
         pue: float | None = None,
+        token: str | None = None,
         rerole_system: bool = False,
         strip_billing_header: bool = False,
         cap_max_tokens: int | None = None,

@@ -50,6 +50,7 @@ def capture(
     engine_pid: int | None = None,
     idle_baseline_s: float | None = None,
     pue: float | None = None,
+    token: str | None = None,
     rerole_system: bool = False,
     strip_billing_header: bool = False,
     cap_max_tokens: int | None = None,
@@ -88,6 +89,9 @@ def capture(
         Seconds of power sampling before anything else; by default none.
     pue
         Power usage effectiveness: totals are multiplied by it.
+    token
+        What callers must send as their API key (or as ``x-agentbench-token``), which goes no further; needed where
+        `listen` is an address that other machines reach.
     rerole_system
         Messages of the role ``system`` inside ``messages`` are sent as the user's.
     strip_billing_header
@@ -128,6 +132,7 @@ def capture(
         engine_pid=engine_pid,
         idle_baseline_s=idle_baseline_s,
         pue=pue,
+        token=token,
         rerole_system=rerole_system,
         strip_billing_header=strip_billing_header,
         cap_max_tokens=cap_max_tokens,

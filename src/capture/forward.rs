@@ -27,6 +27,7 @@ use super::front::{Fronted, conversation_of};
 use super::routing::Router;
 use super::stats::{Active, Counters, SideClass};
 use super::switches::Switches;
+use super::token::Token;
 use super::upstream::Upstream;
 use crate::api::{Api, convert};
 use crate::clock::Clock;
@@ -48,6 +49,7 @@ pub(super) struct Engine {
 pub(super) struct Forwarder {
     pub(super) engines: Vec<Engine>,
     pub(super) router: Mutex<Router>,
+    pub(super) token: Option<Token>,
     pub(super) switches: Switches,
     pub(super) clock: Clock,
     pub(super) counters: Arc<Counters>,
@@ -81,6 +83,10 @@ impl Forwarder {
         let (mut parts, body) = request.into_parts();
         let target = Target::of(&parts.uri);
         let api = Api::from_path(target.path.path());
+        if self.token.as_ref().is_some_and(|token| !token.admits(&mut parts.headers)) {
+            let text = "the capture's token is missing or wrong; send it as the API key";
+            return answer(api.unwrap_or(Api::Chat), StatusCode::UNAUTHORIZED, text);
+        }
         if parts.method == Method::CONNECT {
             let text = "this proxy opens no tunnels; use it as the base URL";
             return answer(api.unwrap_or(Api::Chat), StatusCode::NOT_IMPLEMENTED, text);

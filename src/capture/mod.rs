@@ -21,6 +21,7 @@ mod rewriting;
 mod routing;
 mod stats;
 mod switches;
+mod token;
 mod tools;
 mod upstream;
 
@@ -50,6 +51,7 @@ use self::observe::Observer;
 use self::redaction::Redaction;
 use self::routing::Router;
 use self::stats::Counters;
+use self::token::Token;
 use self::upstream::Upstream;
 use crate::clock::Clock;
 use crate::error::{Error, Result};
@@ -77,6 +79,8 @@ pub struct CaptureConfig {
     pub run_id: String,
     /// Number of the first request: a run that is gone on with has rows already.
     pub first_request: u64,
+    /// What callers must send as their key; needed where other machines reach the proxy.
+    pub token: Option<String>,
     /// What is changed of requests on their way; nothing by default.
     pub switches: Switches,
     /// Beyond this length a body passes but is not recorded, and its row says so.
@@ -100,6 +104,7 @@ impl CaptureConfig {
             redact: None,
             run_id,
             first_request: 0,
+            token: None,
             switches: Switches::default(),
             max_recorded_body_bytes: 64 << 20,
             connect_timeout: Duration::from_secs(10),
@@ -121,6 +126,7 @@ impl Capture {
         clock: Clock,
         shutdown: Shutdown,
     ) -> Result<CaptureHandle> {
+        token::check(config.listen, config.token.as_deref())?;
         let upstream_tasks = TaskTracker::new();
         let engines = engines(&config, &upstream_tasks, clock)?;
         let bind = |source| Error::Bind { addr: config.listen, source };
@@ -139,6 +145,7 @@ impl Capture {
         tracing::info!(%local_addr, upstream = shown.join(" "), "capture listens");
         let forwarder = Arc::new(Forwarder {
             router: Mutex::new(Router::new(config.routing, engines.len())),
+            token: config.token.as_deref().map(Token::new),
             switches: config.switches,
             engines,
             clock,

@@ -85,7 +85,8 @@ impl PyProxy {
         upstream, *, out, listen = "127.0.0.1:0", routing = "session",
         metrics_url = Some(OneOrMore::One(AUTO.to_owned())),
         poll_interval_s = 0.1, power = AUTO.to_owned(), gpus = None, engine_pid = None,
-        idle_baseline_s = None, pue = None, rerole_system = false, strip_billing_header = false,
+        idle_baseline_s = None, pue = None, token = None, rerole_system = false,
+        strip_billing_header = false,
         cap_max_tokens = None, model = None, answer_titles = false, convert = None, redact = false,
         argv = None, settings = None, kind = "capture", resume = false
     ))]
@@ -103,6 +104,7 @@ impl PyProxy {
         engine_pid: Option<u32>,
         idle_baseline_s: Option<f64>,
         pue: Option<f64>,
+        token: Option<String>,
         rerole_system: bool,
         strip_billing_header: bool,
         cap_max_tokens: Option<u64>,
@@ -158,6 +160,7 @@ impl PyProxy {
             kind,
             upstreams,
             routing,
+            token,
             switches,
             redact,
         };

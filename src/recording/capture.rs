@@ -30,6 +30,8 @@ pub struct CaptureRecordingConfig {
     pub upstreams: Vec<String>,
     /// How requests are spread over several of them.
     pub routing: Routing,
+    /// What callers must send as their key.
+    pub token: Option<String>,
     /// What is changed of requests on their way.
     pub switches: Switches,
     /// Texts are masked before they are written, with these names among them; none writes them as they are.
@@ -68,6 +70,7 @@ impl CaptureRecording {
             upstreams: config.upstreams,
             routing: config.routing,
             first_request: ground.writer.next_request(),
+            token: config.token,
             switches: config.switches,
             redact: masker.clone(),
             ..CaptureConfig::new(config.listen, String::new(), config.recording.run_id.clone())

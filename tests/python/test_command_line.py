@@ -422,7 +422,19 @@ def test_brackets_in_names_are_shown_as_they_are(capsys: pytest.CaptureFixture[s
     assert "[/red] [bold]x :smile:" in capsys.readouterr().out
 
 
-def test_an_open_address_prints_a_warning(engine: package.SimulatedEngine, empty: Path) -> None:
+def test_an_open_address_needs_a_token(engine: package.SimulatedEngine, empty: Path) -> None:
     arguments = ["--upstream", engine.url, "--listen", "0.0.0.0:0", "--out", "out"]
-    result = agentbench("capture", *arguments, "--", sys.executable, "-c", "", cwd=empty)
-    assert "warning: 0.0.0.0:0 can be reached from other machines" in result.stderr
+    refused = agentbench("capture", *arguments, "--", sys.executable, "-c", "", cwd=empty)
+    assert refused.returncode == 2
+    assert "0.0.0.0:0 can be reached from other machines" in refused.stderr
+    assert "give a token" in refused.stderr
+    assert not (empty / "out").exists()
+    program = (
+        "import os, urllib.request as r\n"
+        "url = os.environ['ANTHROPIC_BASE_URL'] + '/v1/models'\n"
+        "key = os.environ['ANTHROPIC_API_KEY']\n"
+        "print(r.urlopen(r.Request(url, headers={'x-api-key': key})).status)\n"
+    )
+    ran = agentbench("capture", *arguments, "--token", "s3cret-1", "--", sys.executable, "-c", program, cwd=empty)
+    assert "200" in ran.stdout, ran.stdout + ran.stderr
+    assert "s3cret-1" not in (empty / "out/manifest.json").read_text()

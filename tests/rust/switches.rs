@@ -366,6 +366,32 @@ async fn what_cannot_be_changed_is_refused_in_words() {
 }
 
 #[tokio::test]
+async fn without_the_token_nobody_reaches_the_engine() {
+    let setup = Setup::start_with(|config| config.token = Some("s3cret".into())).await;
+    let mut client = setup.client().await;
+    for headers in ["", "X-Api-Key: wrong\r\n"] {
+        client.post("/v1/messages", headers, b"{}").await;
+        let (head, body) = client.read_message().await;
+        assert!(head.starts_with("HTTP/1.1 401 "), "{head}");
+        assert!(String::from_utf8(body).unwrap().contains("authentication_error"));
+    }
+    let body = r#"{"model":"m","messages":[]}"#;
+    let headers = "X-Api-Key: s3cret\r\nX-Odd: kept\r\n";
+    let (mut engine, head, given) =
+        to_engine(&setup, &mut client, "/v1/messages", headers, body.as_bytes()).await;
+    assert!(head.contains("X-Odd: kept") && !head.contains("s3cret"), "{head}");
+    assert_eq!(given, body.as_bytes());
+    engine.answer("200 OK", "Content-Type: application/json\r\n", b"{}").await;
+    client.read_message().await;
+    setup.recorded(1).await;
+    let recorded = setup.finish().await;
+    assert_eq!(recorded.turns.len(), 1, "who was refused leaves no row");
+    for (path, bytes) in recorded.files() {
+        assert!(!bytes.windows(6).any(|part| part == b"s3cret"), "{}", path.display());
+    }
+}
+
+#[tokio::test]
 async fn titles_are_answered_without_the_engine_and_count_as_no_turn_of_it() {
     let setup = start(Switches { answer_titles: true, ..Switches::default() }).await;
     let mut client = setup.client().await;

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -45,6 +44,11 @@ class Ending:
 @click.option("--out", type=click.Path(path_type=Path), help="The run directory.  [default: results/capture-TIME]")
 @click.option("--listen", default=LISTEN, show_default=True, help="Where agents reach the proxy; port 0 picks one.")
 @click.option(
+    "--token",
+    metavar="SECRET",
+    help="What callers must send as their API key; needed where --listen is no loopback address.  [default: none]",
+)
+@click.option(
     "--routing",
     type=click.Choice(ROUTINGS),
     default=ROUTINGS[0],
@@ -74,6 +78,7 @@ def command(
     upstreams: tuple[str, ...],
     out: Path | None,
     listen: str,
+    token: str | None,
     routing: str,
     metrics_urls: tuple[str, ...],
     poll_interval: float,
@@ -104,7 +109,6 @@ def command(
     same.
     """
     shown = _shown(view=options.pop("view"), quiet=options.pop("quiet"), has_command=bool(agent))
-    _warn_when_open(listen)
     settings = power_settings(options) | switch_settings(options)
     if metrics_urls:
         settings["metrics_url"] = _pages(metrics_urls, len(upstreams))
@@ -112,6 +116,7 @@ def command(
         upstreams,
         out=out or default_out("capture"),
         listen=listen,
+        token=token,
         routing=routing,
         redact=redact,
         poll_interval_s=poll_interval,
@@ -124,7 +129,10 @@ def command(
     for note in told:
         print_warning(note)
     try:
-        ending = _with_agent(proxy, agent, upstreams[0], shown) if agent else _until_interrupted(proxy, shown)
+        if agent:
+            ending = _with_agent(proxy, agent, upstreams[0], shown, token)
+        else:
+            ending = _until_interrupted(proxy, shown, token)
     except BaseException:
         proxy.stop()
         raise
@@ -155,18 +163,10 @@ def _pages(urls: tuple[str, ...], engines: int) -> list[str] | None:
     return list(urls)
 
 
-def _warn_when_open(listen: str) -> None:
-    host = listen.rpartition(":")[0].strip("[]")
-    try:
-        loopback = ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return
-    if not loopback:
-        print_warning(f"{listen} can be reached from other machines: whoever connects uses the engine and is recorded")
-
-
-def _until_interrupted(proxy: Proxy, shown: Shown) -> Ending:
-    print_note(f"point agents at it: ANTHROPIC_BASE_URL={proxy.url} OPENAI_BASE_URL={proxy.url}/v1; Ctrl-C ends it")
+def _until_interrupted(proxy: Proxy, shown: Shown, token: str | None) -> Ending:
+    keys = " with the token as their API key" if token else ""
+    urls = f"ANTHROPIC_BASE_URL={proxy.url} OPENAI_BASE_URL={proxy.url}/v1"
+    print_note(f"point agents at it{keys}: {urls}; Ctrl-C ends it")
     try:
         _watch(proxy, lambda: proxy.done, shown)
     except KeyboardInterrupt:
@@ -175,8 +175,8 @@ def _until_interrupted(proxy: Proxy, shown: Shown) -> Ending:
     return Ending(interrupted=False, exit_status=None)
 
 
-def _with_agent(proxy: Proxy, agent: tuple[str, ...], upstream: str, shown: Shown) -> Ending:
-    pointed = child.point(agent, proxy.url, upstream)
+def _with_agent(proxy: Proxy, agent: tuple[str, ...], upstream: str, shown: Shown, token: str | None) -> Ending:
+    pointed = child.point(agent, proxy.url, upstream, token)
     if pointed.added:
         print_note(f"set for {agent[0]}: {' '.join(pointed.added)}")
     process = child.start(pointed)

@@ -33,12 +33,15 @@ class Pointed:
     added: list[str]
 
 
-def point(command: Sequence[str], url: str, upstream: str) -> Pointed:
+def point(command: Sequence[str], url: str, upstream: str, token: str | None = None) -> Pointed:
     """Point a command at the proxy: every known base URL, and what a known agent needs besides.
 
-    What this process's environment has already is the user's own choice and stays, but for base URLs.
+    What this process's environment has already is the user's own choice and stays, but for base URLs, and for keys
+    where the proxy wants its token in their place.
     """
     urls = {"ANTHROPIC_BASE_URL": url, "OPENAI_BASE_URL": f"{url}/v1", "OPENAI_API_BASE": f"{url}/v1"}
+    if token is not None:
+        urls |= {"ANTHROPIC_API_KEY": token, "OPENAI_API_KEY": token}
     agent = harness.of_program(command[0])
     info = None if agent is None else _engine(upstream)
     if agent is None or info is None or info["model"] is None:
