@@ -61,11 +61,12 @@ mod tests {
     use super::*;
     use crate::api::{parse_request, rebuild_body};
 
+    type Units<'a> = &'a [(UnitKind, &'a str)];
+
     #[test]
     fn a_composed_body_reads_as_the_units_it_was_made_of() {
         let message = r#"{"role":"user","content":"Hi"}"#;
         let answer = r#"{"role":"assistant","content":"Yes"}"#;
-        type Units<'a> = &'a [(UnitKind, &'a str)];
         let cases: [(Api, Units<'_>, &str); 4] = [
             (
                 Api::Messages,

@@ -108,11 +108,11 @@ pub fn capped(api: Api, body: &[u8], max_tokens: u64) -> Option<Vec<u8>> {
     let limits = names.iter().map(|name| top_level(body, name)).collect::<Option<Vec<_>>>()?;
     let mut edits = Vec::new();
     for (name, limit) in names.iter().zip(&limits) {
-        if limit.as_ref().and_then(Value::as_f64).is_some_and(|limit| limit > max_tokens as f64) {
+        if limit.as_f64().is_some_and(|limit| limit > max_tokens as f64) {
             edits.push((*name, Some(Value::from(max_tokens))));
         }
     }
-    if limits.iter().all(Option::is_none) {
+    if limits.iter().all(Value::is_null) {
         let limit = match api {
             Api::Completions => max_tokens.min(COMPLETIONS_DEFAULT_TOKENS),
             _ => max_tokens,
@@ -121,7 +121,7 @@ pub fn capped(api: Api, body: &[u8], max_tokens: u64) -> Option<Vec<u8>> {
     }
     if api == Api::Messages {
         let thinking = top_level(body, "thinking")?;
-        let fitting = thinking.and_then(|thinking| fitting_thinking(thinking, max_tokens));
+        let fitting = fitting_thinking(thinking, max_tokens);
         edits.extend(fitting.map(|thinking| ("thinking", Some(thinking))));
     }
     (!edits.is_empty()).then(|| edit_top_level(body, &edits).ok()).flatten()
@@ -130,7 +130,7 @@ pub fn capped(api: Api, body: &[u8], max_tokens: u64) -> Option<Vec<u8>> {
 /// The request for another model.
 pub fn with_model(body: &[u8], model: &str) -> Option<Vec<u8>> {
     let asked = top_level(body, "model")?;
-    if asked.as_ref().and_then(Value::as_str) == Some(model) {
+    if asked.as_str() == Some(model) {
         return None;
     }
     edit_top_level(body, &[("model", Some(model.into()))]).ok()
@@ -150,13 +150,13 @@ fn fitting_thinking(mut thinking: Value, max_tokens: u64) -> Option<Value> {
     Some(thinking)
 }
 
-/// A member of a body; `Some(None)` where there is none or it is null, none where the body is no object.
-fn top_level(body: &[u8], name: &str) -> Option<Option<Value>> {
+/// A member of a body, null where there is none; none where the body is no object.
+fn top_level(body: &[u8], name: &str) -> Option<Value> {
     let text = std::str::from_utf8(body).ok()?;
     let (members, _) = scan::members(text, 0)?;
     let member = members.into_iter().find(|member| member.is_named(text, name));
     let value = member.and_then(|member| serde_json::from_str(&text[member.value]).ok());
-    Some(value.filter(|value: &Value| !value.is_null()))
+    Some(value.unwrap_or_default())
 }
 
 fn string_at(text: &str, span: &Span) -> Option<String> {

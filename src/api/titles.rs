@@ -107,9 +107,10 @@ impl TitleCall {
             last["usage"] = usage;
             chunks.push(last);
         }
-        let mut events: String = chunks.iter().map(|chunk| format!("data: {chunk}\n\n")).collect();
-        events.push_str("data: [DONE]\n\n");
-        events.into_bytes()
+        let mut events: Vec<String> =
+            chunks.iter().map(|chunk| format!("data: {chunk}\n\n")).collect();
+        events.push("data: [DONE]\n\n".to_owned());
+        events.concat().into_bytes()
     }
 
     fn response(&self, id: &str, created: u64) -> Vec<u8> {
@@ -144,13 +145,13 @@ impl TitleCall {
             ("response.output_item.done", json!({"output_index": 0, "item": done})),
             ("response.completed", json!({"response": whole})),
         ];
-        let mut told = String::new();
+        let mut told = Vec::new();
         for (number, (kind, mut data)) in events.into_iter().enumerate() {
             data["type"] = kind.into();
             data["sequence_number"] = number.into();
-            told.push_str(&format!("event: {kind}\ndata: {data}\n\n"));
+            told.push(format!("event: {kind}\ndata: {data}\n\n"));
         }
-        told.into_bytes()
+        told.concat().into_bytes()
     }
 }
 

@@ -69,7 +69,7 @@ impl Body for UpBody {
 /// A response's body on its way to the agent.
 #[derive(Debug)]
 pub(super) enum DownBody {
-    Engine(EngineBody),
+    Engine(Box<EngineBody>),
     Converted(Box<Converted>),
     Made(Made),
 }
@@ -80,7 +80,7 @@ impl Body for DownBody {
 
     fn poll_frame(mut self: Pin<&mut Self>, ctx: &mut Context<'_>) -> Polled {
         match &mut *self {
-            Self::Engine(body) => Pin::new(body).poll_frame(ctx),
+            Self::Engine(body) => Pin::new(&mut **body).poll_frame(ctx),
             Self::Converted(body) => body.poll(ctx),
             Self::Made(body) => body.poll(),
         }

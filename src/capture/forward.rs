@@ -293,7 +293,12 @@ impl Forwarder {
         engine: usize,
         active: Active,
     ) -> Response<ResponseBody> {
-        self.pass_down(response.map(DownBody::Engine), recording, engine, active)
+        self.pass_down(
+            response.map(|body| DownBody::Engine(Box::new(body))),
+            recording,
+            engine,
+            active,
+        )
     }
 
     /// A response that is watched on its way to the agent.

@@ -120,6 +120,9 @@ impl Observer {
         if is_whole && !is_local && response.outcome == Outcome::Ok {
             self.kept.remember(&request.parsed, &response.reply);
         }
+        if response.outcome == Outcome::ClientCancelled {
+            self.counters.client_cancelled();
+        }
         let place = self.place(&exchange, &hints, &request, &response);
         let request_id = format!("req-{}", exchange.number);
 

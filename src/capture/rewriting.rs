@@ -150,8 +150,8 @@ impl Forwarder {
         let recording = passing.recording;
         if let Some(recording) = &recording {
             let changes = vec![Change::AnswersLocally];
-            let changed = Changed { body: Vec::new(), changes, says_subagent: false };
-            self.record_given(recording, body.into(), &changed);
+            let as_it_came = Changed { body: Vec::new(), changes, says_subagent: false };
+            self.record_given(recording, &body.into(), &as_it_came);
         }
         let seconds = unix_seconds(self.clock.now_ns()) as u64;
         let id = self.new_id(recording.as_deref());
@@ -202,19 +202,19 @@ impl Forwarder {
         parts.headers.remove(header::EXPECT);
         parts.headers.insert(header::CONTENT_LENGTH, changed.body.len().into());
         if let Some(recording) = &passing.recording {
-            self.record_given(recording, given, &changed);
+            self.record_given(recording, &given, &changed);
         }
         Ok(Ready { parts, body: changed.body, conversion })
     }
 
     /// What is recorded is what the engine was given, before it was put into another API's form.
-    fn record_given(&self, recording: &Recording, given: Bytes, changed: &Changed) {
+    fn record_given(&self, recording: &Recording, given: &Bytes, changed: &Changed) {
         for change in &changed.changes {
             self.counters.changed(*change);
         }
         let now_ns = self.clock.now_ns();
         let mut copy = BodyCopy::new(self.max_recorded_body_bytes);
-        copy.push(&given, now_ns);
+        copy.push(given, now_ns);
         let names = changed.changes.iter().map(|change| change.as_str()).collect();
         recording.set(|exchange| {
             exchange.request = Some(Copied { copy, end: End::Complete, ended_ns: now_ns });
@@ -285,9 +285,9 @@ impl Forwarder {
             && let Ok(decoder) = decoder
         {
             let converter = ChatAsMessages::new(conversion.id, conversion.model);
-            let converted = Converted::new(body, decoder, converter);
+            let stream = Converted::new(body, decoder, converter);
             own_content(&mut parts.headers, EVENT_STREAM);
-            return Response::from_parts(parts, DownBody::Converted(Box::new(converted)));
+            return Response::from_parts(parts, DownBody::Converted(Box::new(stream)));
         }
         let status = parts.status.as_u16();
         let whole = self.engine_whole(&parts.headers, body, engine).await;

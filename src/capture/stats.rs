@@ -254,10 +254,6 @@ impl Counters {
         let tool_us = row.tool_exec_ms.unwrap_or(0.0) * 1e3;
         self.tool_exec_us.fetch_add(tool_us.max(0.0).round() as u64, Ordering::Relaxed);
         self.osl.fetch_add(row.osl.unwrap_or(0), Ordering::Relaxed);
-        // One that did not wait for the head was counted as it went.
-        if row.outcome == Outcome::ClientCancelled && row.http_status.is_some() {
-            self.client_cancelled();
-        }
         self.sessions.store(sessions, Ordering::Relaxed);
         self.threads.store(threads, Ordering::Relaxed);
         let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);

@@ -176,7 +176,8 @@ impl Thread {
         call.result = time;
         call.own_ms = outcome.own_ms;
         call.result_bytes = block.content.map(result_bytes);
-        call.is_error = block.is_error;
+        // The agent marks errors; what has no mark is none.
+        call.is_error = Some(block.is_error.unwrap_or(false));
     }
 
     /// A record of a reply.

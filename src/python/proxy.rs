@@ -90,7 +90,7 @@ impl PyProxy {
         cap_max_tokens = None, model = None, answer_titles = false, convert = None, redact = false,
         argv = None, settings = None, kind = "capture", resume = false
     ))]
-    #[allow(clippy::too_many_arguments)] // keyword-only on the Python side
+    #[allow(clippy::too_many_arguments, clippy::fn_params_excessive_bools)] // keyword-only in Python
     fn new(
         py: Python<'_>,
         upstream: OneOrMore,

@@ -113,7 +113,7 @@ mod tests {
     #[test]
     fn time_after_the_last_chunk_with_output_is_not_seen() {
         let times =
-            |e2e_ms, last_token_ms| RequestRow { e2e_ms, last_token_ms, ..RequestRow::default() };
+            |e2e_ms, last_token_ms| RequestRow { last_token_ms, e2e_ms, ..RequestRow::default() };
         let whole = [times(Some(1000.0), Some(900.0)), times(Some(3000.0), Some(2100.0))];
         assert_eq!(unseen_output_pct(&whole), Some(25.0));
         // What failed, and what had no output, says nothing.

@@ -7,7 +7,9 @@ use super::arrivals::Arrivals;
 use super::asked::Engine;
 use super::content::Vocabulary;
 use super::plan::Plan;
-use super::settings::{ContentMode, EndedBy, OutputLengthRule, ReplaySettings, TraceIdentity};
+use super::settings::{
+    ContentMode, EndedBy, OutputLengthRule, ReplaySettings, SyntheticText, TraceIdentity,
+};
 use super::start::ReplayConfig;
 use super::watch::listens_here;
 use super::window::Window;
@@ -49,44 +51,11 @@ pub(super) fn settings(
         Some(_) => Duration::ZERO,
         None => config.ramp.unwrap_or_else(|| default_ramp(agents)),
     };
-    let mut notes: Vec<String> =
-        engine.routes.iter().flat_map(|route| route.notes(config.content)).collect();
     let synthetic_text = match &engine.vocabulary {
         Some(Vocabulary::Words(text)) => Some(text.told.clone()),
         Some(Vocabulary::Ids(_)) | None => None,
     };
-    notes.extend(config.content.note(synthetic_text.as_ref()));
-    notes.extend(plan.waits.notes());
-    if run.manifest().redacted {
-        notes.push(
-            "the recording is redacted: its texts hold masks, which differ in tokens from what they stand for, so \
-             prompts are not as long as recorded"
-                .to_owned(),
-        );
-    }
-    if config.output_length != OutputLengthRule::Recorded {
-        let rule = String::from(config.output_length);
-        notes.push(format!("output lengths are not the recorded ones: {rule}"));
-    }
-    notes.push(config.cache_sharing.note(config.content != ContentMode::Synthetic));
-    if let Some(salt) = config.salt.as_ref().filter(|_| config.cache_sharing.has_salts()) {
-        notes.push(format!(
-            "the salt {salt:?} was given: what an earlier run with the same one left in the engine's \
-             cache counts as a hit"
-        ));
-    }
-    notes.extend(pacing_notes(config, plan));
-    if open.is_none() && agents < config.agents {
-        notes.push(format!(
-            "{} agents were asked for; {agents} had a trajectory to work on",
-            config.agents
-        ));
-    }
-    if !plan.skipped.is_empty() {
-        let skipped: Vec<String> =
-            plan.skipped.iter().map(|(reason, n)| format!("{n} {reason}")).collect();
-        notes.push(format!("recorded turns left out: {}", skipped.join(", ")));
-    }
+    let notes = notes(run, config, plan, engine, (agents, synthetic_text.as_ref()));
     Ok(ReplaySettings {
         url: engine.info.url.clone(),
         model: engine.model.clone(),
@@ -138,6 +107,53 @@ pub(super) fn settings(
         clock_anchor_ns: clock.anchor_ns(),
         notes,
     })
+}
+
+/// What a reader of the figures must know, a sentence each. `made` is how many agents there will be, and
+/// what text of our own is made of.
+fn notes(
+    run: &Run,
+    config: &ReplayConfig,
+    plan: &Plan,
+    engine: &Engine,
+    made: (u32, Option<&SyntheticText>),
+) -> Vec<String> {
+    let (agents, synthetic_text) = made;
+    let mut notes: Vec<String> =
+        engine.routes.iter().flat_map(|route| route.notes(config.content)).collect();
+    notes.extend(config.content.note(synthetic_text));
+    notes.extend(plan.waits.notes());
+    if run.manifest().redacted {
+        notes.push(
+            "the recording is redacted: its texts hold masks, which differ in tokens from what they stand for, so \
+             prompts are not as long as recorded"
+                .to_owned(),
+        );
+    }
+    if config.output_length != OutputLengthRule::Recorded {
+        let rule = String::from(config.output_length);
+        notes.push(format!("output lengths are not the recorded ones: {rule}"));
+    }
+    notes.push(config.cache_sharing.note(config.content != ContentMode::Synthetic));
+    if let Some(salt) = config.salt.as_ref().filter(|_| config.cache_sharing.has_salts()) {
+        notes.push(format!(
+            "the salt {salt:?} was given: what an earlier run with the same one left in the engine's \
+             cache counts as a hit"
+        ));
+    }
+    notes.extend(pacing_notes(config, plan));
+    if config.open_loop.is_none() && agents < config.agents {
+        notes.push(format!(
+            "{} agents were asked for; {agents} had a trajectory to work on",
+            config.agents
+        ));
+    }
+    if !plan.skipped.is_empty() {
+        let skipped: Vec<String> =
+            plan.skipped.iter().map(|(reason, n)| format!("{n} {reason}")).collect();
+        notes.push(format!("recorded turns left out: {}", skipped.join(", ")));
+    }
+    notes
 }
 
 /// Trajectories after which nothing more is started; none where only time ends the run.

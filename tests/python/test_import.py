@@ -83,9 +83,7 @@ def test_tool_calls_of_raw_logs_are_tracelabs(
         own_ms, told_ms = call["own_ms"], tool["tool_internal_latency_ms"]
         # TraceLab rounds to whole milliseconds.
         assert (None if pd.isna(own_ms) else round(own_ms)) == told_ms
-        # Claude Code leaves the mark out of results that are fine; TraceLab reads that as false, we as unknown.
-        is_error = None if pd.isna(call["is_error"]) else call["is_error"]
-        assert is_error == tool["is_error"] or (is_error is None and tool["is_error"] is False)
+        assert (None if pd.isna(call["is_error"]) else call["is_error"]) == tool["is_error"]
         # We count bytes, TraceLab characters.
         assert call["result_bytes"] >= tool["result_chars"]
         arguments = json.loads(call["arguments"])

@@ -48,7 +48,7 @@ impl MessageEvents {
         if !self.is_begun && (says_something || !reply.blocks.is_empty() || reply.complete) {
             self.is_begun = true;
             // The counts come at the end; clients want numbers here.
-            let mut message = message(&self.id, model_of(reply, &self.model), Vec::new());
+            let mut message = message(&self.id, model_of(reply, &self.model), &[]);
             message["usage"] = json!({"input_tokens": 0, "output_tokens": 0});
             push_event(out, &json!({"type": "message_start", "message": message}));
         }
@@ -170,7 +170,7 @@ pub fn message_of_reply(id: &str, model: &str, reply: &Reply) -> Value {
             json!({"type": "tool_use", "id": id, "name": name, "input": input_of(arguments)})
         }
     });
-    let mut message = message(id, model_of(reply, model), content.collect());
+    let mut message = message(id, model_of(reply, model), &content.collect::<Vec<_>>());
     message["stop_reason"] = stop_reason(reply).into();
     message["usage"] = usage(&reply.usage);
     message
@@ -210,7 +210,7 @@ pub fn tokens_counted(body: &[u8]) -> Option<u64> {
     serde_json::from_slice::<Value>(body).ok()?.get("count")?.as_u64()
 }
 
-fn message(id: &str, model: &str, content: Vec<Value>) -> Value {
+fn message(id: &str, model: &str, content: &[Value]) -> Value {
     json!({
         "id": id, "type": "message", "role": "assistant", "model": model, "content": content,
         "stop_reason": null, "stop_sequence": null,

@@ -67,7 +67,8 @@ async fn on_embedded_as(
     let engine = Simulator::start(SimulatorConfig::new(listen, profile)).await.unwrap();
     let mut config = synthetic_config(engine.url(), sharing);
     change(&mut config);
-    let replayed = Running::start_run(run, dir, config).await.unwrap().wait().await;
+    let running = Box::pin(Running::start_run(run, dir, config)).await.unwrap();
+    let replayed = Box::pin(running.wait()).await;
     engine.stop().await;
     replayed
 }
