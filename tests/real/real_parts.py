@@ -42,7 +42,9 @@ BINARIES = {
     "mini-swe-agent": ROOT / "mini/bin/mini",
 }
 CLAUDE = BINARIES["claude-code"]
-CONTEXT_TOKENS = 40_960
+# As much as the model holds: how long a session gets is left to chance, and an agent that comes near its window
+# begins to summarise, which this model cannot.
+CONTEXT_TOKENS = 131_072
 OUTPUT_TOKENS = 128
 # Agents start slowly on a busy machine.
 SESSION_SECONDS = 600

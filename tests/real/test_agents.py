@@ -81,8 +81,14 @@ def recorded(request: pytest.FixtureRequest, vllm: Engine, tmp_path_factory: pyt
     homes = [folder / f"session-{k}" for k in range(SESSIONS)]
     with capturing(vllm, folder / "run") as recording:
         agents = [start_agent(name, home, recording.proxy, TASKS[name]) for home in homes]
-        for agent in agents:
-            finish_agent(name, agent)
+        try:
+            for agent in agents:
+                finish_agent(name, agent)
+        finally:
+            for agent in agents:
+                if agent.poll() is None:
+                    agent.kill()
+                agent.communicate()
     told = [thread for home in homes for thread in conversations(name, home / "home")]
     return Recorded(name, recording.run, recording.counted, told)
 
