@@ -152,7 +152,7 @@ impl Import<'_> {
     /// A file of rows: its lines are parsed in batches, side by side.
     fn rows(&mut self, path: &Path, format: Format) -> Result<()> {
         let source = RowSource::open(path, format)?;
-        if format.block_size(path)?.is_none() && source.needs_block_size {
+        if source.needs_block_size {
             let what =
                 "the size of the blocks does not follow from lengths and hashes; 512 is taken";
             self.problems.add("unknown block size", path, 0, what);

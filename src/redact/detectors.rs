@@ -297,7 +297,7 @@ fn begins_path(text: &str, start: usize) -> bool {
         || !follows_word(text, start) && last.is_some_and(is_word_character)
 }
 
-/// A name with its `\uXXXX` escapes read.
+/// A name with its escapes by code point read.
 pub(super) fn unescaped(text: &str) -> Cow<'_, str> {
     if !text.contains('\\') {
         return Cow::Borrowed(text);

@@ -13,18 +13,7 @@ const OPEN_FILES: u64 = 8192;
 #[tokio::test]
 async fn a_hundred_megabytes_pass_and_the_row_says_why_they_are_not_kept() {
     let setup = Setup::start().await;
-    let sent: Vec<u8> =
-        (0..100_000_000_u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
-    let mut client = setup.client().await;
-    let up = sent.clone();
-    let sending = tokio::spawn(async move {
-        client.post("/v1/messages", "", &up).await;
-        client
-    });
-    let mut engine = setup.engine().await;
-    let (_, received) = engine.read_message().await;
-    assert!(received == sent, "the upload arrived changed");
-    let mut client = must(sending).await.unwrap();
+    let (mut client, mut engine, _) = setup.upload(100_000_000).await;
     engine.answer("200 OK", "", b"{}").await;
     assert_eq!(client.read_message().await.1, b"{}");
     let recorded = setup.finish().await;

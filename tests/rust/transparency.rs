@@ -391,18 +391,7 @@ async fn a_break_is_seen_as_a_break() {
 #[tokio::test]
 async fn twenty_megabytes_pass_byte_for_byte() {
     let setup = Setup::start().await;
-    let sent: Vec<u8> =
-        (0..20_000_000_u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
-    let mut client = setup.client().await;
-    let up = sent.clone();
-    let sending = tokio::spawn(async move {
-        client.post("/v1/messages", "", &up).await;
-        client
-    });
-    let mut engine = setup.engine().await;
-    let (_, received) = engine.read_message().await;
-    assert!(received == sent, "the upload arrived changed");
-    let mut client = must(sending).await.unwrap();
+    let (mut client, mut engine, sent) = setup.upload(20_000_000).await;
     let down = sent.clone();
     let answering = tokio::spawn(async move { engine.answer("200 OK", "", &down).await });
     let (_, answer) = client.read_message().await;

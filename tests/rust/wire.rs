@@ -221,6 +221,22 @@ impl Setup {
         accept(&self.listener).await
     }
 
+    /// A client whose body of so many bytes arrived at the engine unchanged, both, and the body.
+    pub(crate) async fn upload(&self, bytes: u32) -> (Peer, Peer, Vec<u8>) {
+        let sent: Vec<u8> =
+            (0..bytes).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+        let mut client = self.client().await;
+        let up = sent.clone();
+        let sending = tokio::spawn(async move {
+            client.post("/v1/messages", "", &up).await;
+            client
+        });
+        let mut engine = self.engine().await;
+        let (_, received) = engine.read_message().await;
+        assert!(received == sent, "the upload arrived changed");
+        (must(sending).await.unwrap(), engine, sent)
+    }
+
     /// Nobody listens any more where the engine was.
     pub(crate) fn without_engine(self) -> Self {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
