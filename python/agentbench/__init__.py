@@ -14,7 +14,7 @@ library reads without a copy.
 
 import logging as _logging
 
-from agentbench import exceptions, harness
+from agentbench import analysis, exceptions, harness
 from agentbench._collect import CollectProgress, collect, collect_async
 from agentbench._core import (
     APIS,
@@ -62,6 +62,7 @@ from agentbench._recording import (
     sample_trace,
 )
 from agentbench._report import Comparison, Report, compare, report
+from agentbench.analysis import Analysis, Answer, analyze
 
 __all__ = [
     "APIS",
@@ -72,6 +73,8 @@ __all__ = [
     "SPEEDS",
     "TIERS",
     "AgentbenchError",
+    "Analysis",
+    "Answer",
     "Capacity",
     "CollectProgress",
     "Comparison",
@@ -90,6 +93,8 @@ __all__ = [
     "TraceError",
     "UpstreamError",
     "__version__",
+    "analysis",
+    "analyze",
     "capacity",
     "capacity_async",
     "capture",

@@ -15,7 +15,7 @@ import click
 
 from agentbench._core import AgentbenchError, __version__, build_profile
 
-from . import capacity, capture, collect, compare, doctor, engine, export, import_, replay, report, synthesize
+from . import analyze, capacity, capture, collect, compare, doctor, engine, export, import_, replay, report, synthesize
 from .console import print_error
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def _with_defaults(command: click.Command) -> click.Command:
     return command
 
 
-for verb in (capacity, capture, collect, compare, doctor, engine, export, import_, replay, report, synthesize):
+for verb in (analyze, capacity, capture, collect, compare, doctor, engine, export, import_, replay, report, synthesize):
     commands.add_command(_with_defaults(verb.command))
 
 

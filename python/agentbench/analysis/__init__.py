@@ -1,0 +1,117 @@
+"""Questions asked of recordings: one file each, each a function from a `Trace` to an `Answer`.
+
+`analyze` asks them of runs; `QUESTIONS` lists them. A question works on any run, whatever it lacks, and says what is
+missing. Libraries of the extra ``analysis`` are imported when the first question is asked.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, cast
+
+from agentbench._core import ConfigError
+from agentbench._frames import REMEDY
+
+from .answer import Analysis, Answer, Headline
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from os import PathLike
+
+    from agentbench._core import Run
+
+    from .trace import Trace
+
+__all__ = ["QUESTIONS", "Analysis", "Answer", "Headline", "Question", "analyze", "open_trace"]
+
+NEEDED = ("polars", "pandas", "matplotlib")
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question: its name, which is that of its file and of the function in it, and what it asks."""
+
+    name: str
+    asks: str
+
+    def __call__(self, trace: Trace) -> Answer:
+        """Answer it of the runs that `trace` has opened."""
+        function: Callable[[Trace], Answer] = getattr(import_module(f"{__name__}.{self.name}"), self.name)
+        return function(trace)
+
+
+QUESTIONS: dict[str, Question] = {
+    question.name: question
+    for question in (
+        Question("overview", "what was recorded: sessions, threads, turns, tool calls, tokens, span of time"),
+        Question("tokens", "tokens of a step: prompt, cached, new, output; by agent and model, and over turns"),
+        Question("loop", "model steps and tool calls of a user request, and how long the agent runs without a human"),
+        Question("tools", "tool calls: which, latency, where the time goes, errors, parallel calls, what follows what"),
+        Question("time", "shares of human, generation, tools and idle; how long steps and waits are"),
+        Question("context", "growth of contexts, compaction, and the work of subagents"),
+    )
+}
+"""Every question by its name, in the order in which they are asked."""
+
+
+def open_trace(*runs: Run | str | PathLike[str]) -> Trace:
+    """Open runs to ask questions of.
+
+    Raises
+    ------
+    ModuleNotFoundError
+        When a library of the extra ``analysis`` is missing; the text names the remedy.
+    TraceError
+        When a run cannot be opened; the text names the path.
+    """
+    lacking = [name for name in NEEDED if find_spec(name) is None]
+    if lacking:
+        raise ModuleNotFoundError(
+            f"{', '.join(lacking)} not installed; questions need the extra: {REMEDY}", name=lacking[0]
+        )
+    from .trace import Trace  # noqa: PLC0415  polars takes its time
+
+    return Trace(*runs)
+
+
+def analyze(*runs: Run | str | PathLike[str] | Trace, questions: Iterable[str] | None = None) -> Analysis:
+    """Ask questions of one run or several together.
+
+    Parameters
+    ----------
+    *runs
+        Open runs or paths of run directories; or one `Trace`, which has them open.
+    questions
+        Names from `QUESTIONS`; by default all of them.
+
+    Returns
+    -------
+    Analysis
+        A mapping from question to `Answer`. It shows itself on a terminal and in Jupyter.
+
+    Raises
+    ------
+    ConfigError
+        When there is no such question, or no run.
+    ModuleNotFoundError
+        When a library of the extra ``analysis`` is missing; the text names the remedy.
+    TraceError
+        When a run cannot be opened; the text names the path.
+
+    Examples
+    --------
+    >>> analysis = agentbench.analyze("results/mine", questions=["tokens"])  # doctest: +SKIP
+    >>> analysis["tokens"].frame  # doctest: +SKIP
+    """
+    names = list(QUESTIONS) if questions is None else list(questions)
+    for name in names:
+        if name not in QUESTIONS:
+            raise ConfigError(f"there is no question {name!r}; there are {', '.join(QUESTIONS)}")
+    if not runs:
+        raise ConfigError("no run was given; name at least one run directory")
+    first: Any = runs[0]
+    # A trace is told by its steps, so that polars is imported when the first question is asked.
+    trace: Trace = first if hasattr(first, "steps") else open_trace(*cast("tuple[Run | str, ...]", runs))
+    return Analysis({name: QUESTIONS[name](trace) for name in names})
