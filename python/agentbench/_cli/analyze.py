@@ -33,19 +33,29 @@ def _list(ctx: Context, _parameter: Parameter, value: object) -> None:
     multiple=True,
     help="Ask this one; may be given several times.  [default: all questions]",
 )
+@click.option(
+    "--prices",
+    type=click.Path(path_type=Path),
+    help="Price table (YAML or JSON) for the question `cost`.  [default: none, tokens only]",
+)
 @click.option("--csv", type=click.Path(path_type=Path), help="Write every table to this folder.  [default: none]")
 @click.option("--png", type=click.Path(path_type=Path), help="Write every figure to this folder.  [default: none]")
 @click.option("--html", type=click.Path(path_type=Path), help="Write one page of all to this folder.  [default: none]")
 @click.option("--list", is_flag=True, is_eager=True, expose_value=False, callback=_list, help="List the questions.")
 def command(
-    runs: tuple[Path, ...], questions: tuple[str, ...], csv: Path | None, png: Path | None, html: Path | None
+    runs: tuple[Path, ...],
+    questions: tuple[str, ...],
+    prices: Path | None,
+    csv: Path | None,
+    png: Path | None,
+    html: Path | None,
 ) -> int:
     """Ask questions of RUNs, together: tokens, tools, waits, and more.
 
     Every figure says over what it was computed, and has the published one beside it where there is one. What the runs
     lack is told, with what it is missing for.
     """
-    analysis = analyze(*runs, questions=questions or None)
+    analysis = analyze(*runs, questions=questions or None, prices=prices)
     console = results()
     for answer in analysis.values():
         console.print(Text(answer.to_text(console.width)), soft_wrap=True)

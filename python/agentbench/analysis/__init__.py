@@ -36,10 +36,10 @@ class Question:
     name: str
     asks: str
 
-    def __call__(self, trace: Trace) -> Answer:
-        """Answer it of the runs that `trace` has opened."""
-        function: Callable[[Trace], Answer] = getattr(import_module(f"{__name__}.{self.name}"), self.name)
-        return function(trace)
+    def __call__(self, trace: Trace, **options: Any) -> Answer:
+        """Answer it of the runs that `trace` has opened, with what only this question is told."""
+        function: Callable[..., Answer] = getattr(import_module(f"{__name__}.{self.name}"), self.name)
+        return function(trace, **options)
 
 
 QUESTIONS: dict[str, Question] = {
@@ -51,6 +51,9 @@ QUESTIONS: dict[str, Question] = {
         Question("tools", "tool calls: which, latency, where the time goes, errors, parallel calls, what follows what"),
         Question("time", "shares of human, generation, tools and idle; how long steps and waits are"),
         Question("context", "growth of contexts, compaction, and the work of subagents"),
+        Question("cache", "prefix-cache hits by trigger, retention, capacity; what pauses cost, what sessions share"),
+        Question("generation", "decode speed by context and output, time to the first token by append"),
+        Question("cost", "cost by a price table, by class of tokens, model, session; without one, the tokens by class"),
     )
 }
 """Every question by its name, in the order in which they are asked."""
@@ -76,7 +79,11 @@ def open_trace(*runs: Run | str | PathLike[str]) -> Trace:
     return Trace(*runs)
 
 
-def analyze(*runs: Run | str | PathLike[str] | Trace, questions: Iterable[str] | None = None) -> Analysis:
+def analyze(
+    *runs: Run | str | PathLike[str] | Trace,
+    questions: Iterable[str] | None = None,
+    prices: str | PathLike[str] | None = None,
+) -> Analysis:
     """Ask questions of one run or several together.
 
     Parameters
@@ -85,6 +92,10 @@ def analyze(*runs: Run | str | PathLike[str] | Trace, questions: Iterable[str] |
         Open runs or paths of run directories; or one `Trace`, which has them open.
     questions
         Names from `QUESTIONS`; by default all of them.
+    prices
+        A price table for the question ``cost``: a YAML or JSON file with ``date``, ``currency`` and ``models``, each
+        with prices of a million tokens, ``input`` and ``output``, and where they differ ``cached_read`` and
+        ``cache_write``. Without one that question tells tokens.
 
     Returns
     -------
@@ -94,7 +105,7 @@ def analyze(*runs: Run | str | PathLike[str] | Trace, questions: Iterable[str] |
     Raises
     ------
     ConfigError
-        When there is no such question, or no run.
+        When there is no such question, or no run, or `prices` is no price table.
     ModuleNotFoundError
         When a library of the extra ``analysis`` is missing; the text names the remedy.
     TraceError
@@ -114,4 +125,5 @@ def analyze(*runs: Run | str | PathLike[str] | Trace, questions: Iterable[str] |
     first: Any = runs[0]
     # A trace is told by its steps, so that polars is imported when the first question is asked.
     trace: Trace = first if hasattr(first, "steps") else open_trace(*cast("tuple[Run | str, ...]", runs))
-    return Analysis({name: QUESTIONS[name](trace) for name in names})
+    options: dict[str, dict[str, Any]] = {"cost": {"prices": prices}}
+    return Analysis({name: QUESTIONS[name](trace, **options.get(name, {})) for name in names})
