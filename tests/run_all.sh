@@ -49,6 +49,9 @@ smoke_test
 stage "Python tests"
 "$PY" -m pytest tests/python
 
+stage "documentation site, strict"
+"$PY" -m mkdocs build --strict --quiet
+
 stage "notebooks"
 "$PY" -m pytest --nbmake --nbmake-timeout=300 notebooks
 

@@ -27,6 +27,7 @@ use crate::replay::capacity_summary::CapacitySettings;
 use crate::replay::client_figures::{Watched, client_figures, with_client};
 use crate::replay::common_window::{CommonWindow, phase_at};
 use crate::replay::levels::{Level, judge};
+use crate::replay::open_loop_figures::most_at_once;
 use crate::replay::samples::Samples;
 use crate::replay::settings::EndedBy;
 use crate::replay::slo::Condition;
@@ -91,6 +92,8 @@ struct Playing {
     unsettled: Vec<(u32, RequestRow)>,
     /// What the workers saw of their processes, of a level.
     client_samples: Vec<ClientSampleRow>,
+    /// When trajectories began and ended, in an open loop.
+    spans_ms: Vec<(f64, f64)>,
     cache_reset: bool,
     /// More of all workers' requests failed than may.
     too_many_failed: bool,
@@ -140,6 +143,7 @@ impl Fleet {
         if let Some(key) = &config.replay.api_key {
             control = control.with_key(key.clone());
         }
+        can_be_shared(&plan.settings, workers.len())?;
         let searching = config.search.as_ref().map(|search| Searching::new(search, &config));
         let searching = searching.transpose()?;
         let mut settings = ReplaySettings { clock_anchor_ns: clock.anchor_ns(), ..plan.settings };
@@ -151,6 +155,13 @@ impl Fleet {
                 "planned cache hits leave out what the trajectories of different workers share"
                     .to_owned(),
             );
+        }
+        if let Some(most) = settings.max_active.filter(|_| workers.len() > 1) {
+            settings.notes.push(format!(
+                "the {most} places for agents at work are shared out over {} workers: an arrival may wait for \
+                 one of its worker's while another worker has one free",
+                workers.len()
+            ));
         }
         settings.workers = workers;
         if searching.is_some() {
@@ -208,7 +219,9 @@ impl Fleet {
             let keep_gaps = searching.conditions.iter().any(Condition::needs_gaps);
             samples = Some(Arc::new(Samples::new(agents, keep_gaps)));
         }
-        let workers = (self.settings.workers.len() as u32).min(agents);
+        let all = self.settings.workers.len() as u32;
+        // In an open loop all take part: each has arrivals of its own.
+        let workers = if self.settings.arrivals.is_some() { all } else { all.min(agents) };
         let step = Step {
             level: self.searching.is_some().then_some(self.steps),
             agents,
@@ -223,6 +236,7 @@ impl Fleet {
             samples,
             unsettled: Vec::new(),
             client_samples: Vec::new(),
+            spans_ms: Vec::new(),
             cache_reset,
             too_many_failed: false,
             lost: Vec::new(),
@@ -245,6 +259,9 @@ impl Fleet {
         self.rows_lost += report.rows_lost;
         for mut row in report.trajectories {
             row.worker = Some(worker);
+            if self.settings.arrivals.is_some() {
+                playing.spans_ms.push((row.start_ms, row.end_ms.unwrap_or(row.start_ms)));
+            }
             let row = Row::from(row);
             if let Some(samples) = &playing.samples {
                 samples.see(&row);
@@ -340,6 +357,12 @@ impl Fleet {
         let Some(searching) = &mut self.searching else {
             self.settings.window = window;
             self.settings.ended_by = ended_by(&playing, self.interrupted);
+            if self.settings.arrivals.is_some() {
+                let not_admitted = |outcome: &ReplaySettings| outcome.not_admitted;
+                self.settings.agents = most_at_once(&playing.spans_ms);
+                self.settings.not_admitted =
+                    Some(playing.outcomes.iter().filter_map(not_admitted).sum());
+            }
             return Ok(());
         };
         let (Some(samples), Some(level)) = (&playing.samples, playing.step.level) else {
@@ -486,6 +509,24 @@ fn ended_by(playing: &Playing, interrupted: bool) -> EndedBy {
             kept => kept,
         })
     })
+}
+
+/// Refuses arrivals, or places for them, of which a worker would have none.
+fn can_be_shared(settings: &ReplaySettings, workers: usize) -> Result<()> {
+    if settings.arrivals.is_none() {
+        return Ok(());
+    }
+    let fewer = |number: u64| number < workers as u64;
+    let refuse = |number: u64, what: &str| {
+        Err(Error::config(format!(
+            "{number} {what} cannot be shared by {workers} workers; ask for as many, or fewer workers"
+        )))
+    };
+    match (settings.trajectories, settings.max_active) {
+        (Some(number), _) if fewer(number) => refuse(number, "arrivals"),
+        (_, Some(most)) if fewer(u64::from(most)) => refuse(most.into(), "places (max active)"),
+        _ => Ok(()),
+    }
 }
 
 fn clock_note(worker: &WorkerSetting) -> Option<String> {

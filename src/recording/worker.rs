@@ -78,11 +78,6 @@ struct Playing {
 impl Worker {
     /// Reads the trace and asks the engine. `clock` is the run's.
     pub async fn prepare(trace: PathBuf, config: ReplayConfig, clock: Clock) -> Result<Self> {
-        if config.open_loop.is_some() {
-            return Err(Error::config(
-                "arrivals are not shared by workers; give a number of agents, or let one process play",
-            ));
-        }
         let path = trace.clone();
         let run = Arc::new(in_background(move || Run::open(&path)).await?);
         let dataset = format!("{} ({})", trace.display(), run.manifest().run_id);

@@ -3,7 +3,8 @@
 //! A trajectory's start is due at its arrival and never moves: where a cap on active agents makes it
 //! wait for a place, the wait shows as the lag of its first request. A place has a number, the smallest
 //! that is free, which is the `agent_id` of whoever holds it; so there are as many ids as there were
-//! agents at once. When arrivals are due is `arrivals`' decision.
+//! agents at once. Of a run that several processes make, each plays every W-th arrival of the one list that
+//! all of them draw. When arrivals are due is `arrivals`' decision.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -15,6 +16,7 @@ use tokio::task::JoinSet;
 
 use super::arrivals::OpenLoop;
 use super::load::{Agent, Load};
+use super::share::Share;
 use super::trajectory::{Start, Trajectory};
 use crate::error::{Error, Result};
 
@@ -41,8 +43,10 @@ impl Load {
         let times_ms = open.times_ms(starts_ms, seed);
         let limit = self.trajectories.map_or(usize::MAX, |trajectories| trajectories as usize);
         let due = times_ms.map(|at_ms| start_ns + (at_ms * 1e6) as i64);
-        let mut due = due.take(limit).peekable();
-        let places = Places::new(open, counts);
+        // Every worker draws all arrivals, so that together they play the list of one process.
+        let (of, own) = (self.share.of.max(1) as usize, self.share.index as usize);
+        let mut due = due.take(limit).skip(own).step_by(of).peekable();
+        let places = Places::new(open, self.share, counts);
         let mut working = JoinSet::new();
         // Until then arrivals had to stand in line.
         let mut line_until_ns = i64::MIN;
@@ -59,7 +63,7 @@ impl Load {
             }
             let waited_ns = if due_ns < line_until_ns { taken_up_ns - due_ns } else { 0 };
             let waited_ns = open.max_active.map(|_| waited_ns);
-            let last = index + 1 >= limit as u64;
+            let last = index + of as u64 >= limit as u64;
             if last && !open.is_burst() {
                 self.phases().nothing_left(self.clock.run_ms());
             }
@@ -90,7 +94,8 @@ impl Load {
         let mut phases = self.phases();
         phases.trajectory_ended(run_ms);
         // In a burst, whoever has a place is an agent of a closed loop.
-        if burst && self.trajectories.is_some_and(|all| self.taken() >= all) {
+        if burst && self.trajectories.is_some_and(|all| self.share.trajectory(self.taken()) >= all)
+        {
             phases.nothing_left(run_ms);
         }
     }
@@ -102,6 +107,7 @@ struct Places {
     /// In a burst, a place's agent is the same for all trajectories that it holds one after another;
     /// else each trajectory is an agent of its own.
     burst: bool,
+    share: Share,
     state: Arc<Mutex<PlacesState>>,
     counts: Arc<OpenLoopCounts>,
 }
@@ -117,6 +123,8 @@ struct PlacesState {
 /// A place that an agent holds until it is dropped.
 struct Place {
     agent: Arc<Agent>,
+    /// Its number here; the agent's is the run's.
+    number: u32,
     /// Trajectories that this place has held before.
     invocation: u32,
     state: Arc<Mutex<PlacesState>>,
@@ -124,10 +132,12 @@ struct Place {
 }
 
 impl Places {
-    fn new(open: &OpenLoop, counts: &Arc<OpenLoopCounts>) -> Self {
+    fn new(open: &OpenLoop, share: Share, counts: &Arc<OpenLoopCounts>) -> Self {
+        let own = |most| Arc::new(Semaphore::new(share.count(most) as usize));
         Self {
-            room: open.max_active.map(|most| Arc::new(Semaphore::new(most as usize))),
+            room: open.max_active.map(own),
             burst: open.is_burst(),
+            share,
             state: Arc::default(),
             counts: Arc::clone(counts),
         }
@@ -145,11 +155,12 @@ impl Places {
             None => None,
         };
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let id = match state.free.pop() {
-            Some(Reverse(id)) => id,
+        let number = match state.free.pop() {
+            Some(Reverse(number)) => number,
             None => state.invocations.len() as u32,
         };
-        let at = id as usize;
+        let at = number as usize;
+        let id = self.share.trajectory(u64::from(number)) as u32;
         let new_agent = || Arc::new(Agent { id, ..Agent::default() });
         if at == state.invocations.len() {
             state.invocations.push(0);
@@ -164,6 +175,7 @@ impl Places {
         self.counts.peak_active.fetch_max(active, Ordering::Relaxed);
         Place {
             agent: Arc::clone(&state.agents[at]),
+            number,
             invocation: state.invocations[at],
             state: Arc::clone(&self.state),
             _room: room,
@@ -174,17 +186,18 @@ impl Places {
 impl Drop for Place {
     fn drop(&mut self) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.free.push(Reverse(self.agent.id));
+        state.free.push(Reverse(self.number));
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::replay::arrivals::Arrivals;
 
     fn places(arrivals: &str, max_active: Option<u32>) -> Places {
         let open = OpenLoop { arrivals: arrivals.parse().unwrap(), time_scale: 1.0, max_active };
-        Places::new(&open, &Arc::default())
+        Places::new(&open, Share::WHOLE, &Arc::default())
     }
 
     #[tokio::test]
@@ -200,6 +213,23 @@ mod tests {
         drop(second);
         assert_eq!(places.take().await.invocation, 1);
         assert_eq!(places.counts.peak_active.load(Ordering::Relaxed), 3);
+    }
+
+    #[tokio::test]
+    async fn places_and_room_of_a_share_are_every_third() {
+        let open =
+            OpenLoop { arrivals: Arrivals::Constant(1.0), time_scale: 1.0, max_active: Some(5) };
+        let of = |index| Places::new(&open, Share { index, of: 3 }, &Arc::default());
+        let (first, last) = (of(0), of(2));
+        let held = (first.take().await, first.take().await);
+        assert_eq!([held.0.agent.id, held.1.agent.id], [0, 3]);
+        assert!(!first.any_free(), "places 0 and 3 of five");
+        let held = last.take().await;
+        assert_eq!(held.agent.id, 2);
+        assert!(!last.any_free(), "place 2 of five");
+        drop(held);
+        let again = last.take().await;
+        assert_eq!((again.agent.id, again.invocation), (2, 1));
     }
 
     #[tokio::test]

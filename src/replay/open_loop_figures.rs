@@ -61,6 +61,21 @@ pub fn open_loop_figures(
     })
 }
 
+/// Most agents at work at once, of the spans of time that trajectories took; one that begins in the
+/// moment in which another ends takes its place.
+pub fn most_at_once(spans_ms: &[(f64, f64)]) -> u32 {
+    let begins = spans_ms.iter().map(|(start_ms, _)| (*start_ms, 1));
+    let mut changes: Vec<(f64, i64)> =
+        begins.chain(spans_ms.iter().map(|(_, end_ms)| (*end_ms, -1))).collect();
+    changes.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+    let (mut active, mut most) = (0, 0);
+    for (_, change) in changes {
+        active += change;
+        most = most.max(active);
+    }
+    most.max(0) as u32
+}
+
 /// Agents at work between two moments of the run clock, mean over time.
 fn mean_active(rows: &[TrajectoryRow], (from_ms, to_ms): (f64, f64)) -> f64 {
     let within: f64 = rows
@@ -166,6 +181,19 @@ mod tests {
         assert!(figures.notes()[0].contains("outran"), "{:?}", figures.notes());
         let steady: Vec<TrajectoryRow> = (0..4).map(|_| row(0.0, 9000.0, None)).collect();
         assert_eq!(open_loop_figures(&steady, &settings).unwrap().notes(), [""; 0]);
+    }
+
+    #[test]
+    fn the_most_agents_at_once_are_counted_from_their_spans() {
+        let cases: [(&[(f64, f64)], u32); 4] = [
+            (&[], 0),
+            (&[(0.0, 10.0), (10.0, 20.0)], 1),
+            (&[(0.0, 30.0), (10.0, 20.0), (15.0, 40.0), (20.0, 50.0)], 3),
+            (&[(5.0, 5.0), (5.0, 9.0)], 1),
+        ];
+        for (spans_ms, most) in cases {
+            assert_eq!(most_at_once(spans_ms), most, "{spans_ms:?}");
+        }
     }
 
     #[test]

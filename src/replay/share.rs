@@ -23,6 +23,11 @@ impl Share {
         (self.index..all).step_by(self.of.max(1) as usize)
     }
 
+    /// How many agents, of `all`, are the worker's own.
+    pub fn count(self, all: u32) -> u32 {
+        all.saturating_sub(self.index).div_ceil(self.of.max(1))
+    }
+
     /// The run's number of the worker's own `nth` trajectory.
     pub fn trajectory(self, nth: u64) -> u64 {
         u64::from(self.index) + nth * u64::from(self.of.max(1))
@@ -46,6 +51,7 @@ mod tests {
                 let share = Share { index, of: workers };
                 let own: Vec<u32> = share.agents(agents).collect();
                 assert!(own.iter().all(|agent| Share::worker_of(*agent, workers) == index));
+                assert_eq!(share.count(agents), own.len() as u32);
                 owned.extend(own);
             }
             owned.sort_unstable();
@@ -54,6 +60,7 @@ mod tests {
         let second = Share { index: 1, of: 3 };
         assert_eq!((0..3).map(|nth| second.trajectory(nth)).collect::<Vec<_>>(), [1, 4, 7]);
         assert_eq!(Share::WHOLE.trajectory(5), 5);
+        assert_eq!((second.count(1), second.count(u32::MAX)), (0, u32::MAX / 3));
         assert_eq!(Share::WHOLE.agents(3).collect::<Vec<_>>(), [0, 1, 2]);
     }
 }

@@ -371,14 +371,13 @@ fn pacing(
     let Some(open) = config.open_loop else {
         let ramp = Duration::from_secs_f64(settings.ramp_s);
         let pacing = Pacing::Closed { agents: settings.agents, ramp };
-        let own_agents = share.agents(settings.agents).count() as u32;
-        return (pacing, PhaseTracker::new(own_agents), None);
+        return (pacing, PhaseTracker::new(share.count(settings.agents)), None);
     };
     let counts = Arc::new(OpenLoopCounts::default());
     let phases = if open.is_burst() {
         let room = u64::from(open.max_active.unwrap_or(u32::MAX));
-        let agents = settings.trajectories.unwrap_or(u64::MAX).min(room);
-        PhaseTracker::new(agents as u32)
+        let agents = settings.trajectories.unwrap_or(u64::MAX).min(room).min(u64::from(u32::MAX));
+        PhaseTracker::new(share.count(agents as u32))
     } else {
         PhaseTracker::of_arrivals()
     };

@@ -110,6 +110,63 @@ def test_two_workers_make_the_run_of_one_process(
 
 
 @pytest.mark.usefixtures("cluster")
+def test_two_workers_share_the_arrivals_of_one_process(
+    engine: agentbench.SimulatedEngine, captured: Captured, tmp_path: Path
+) -> None:
+    settings: dict[str, Any] = {
+        "url": engine.url,
+        "arrivals": "poisson:50",
+        "trajectories": TRAJECTORIES,
+        "seed": 11,
+        "human_time": "recorded",
+        "salt": "one",
+    }
+    alone = agentbench.replay(captured.path, out=tmp_path / "alone", **settings)
+    shared = agentbench.replay(captured.path, out=tmp_path / "shared", ray="auto", workers=2, max_active=4, **settings)
+
+    # Each arrival is due when it is due in one process, and plays the same session.
+    one, two = sorted_by_request(alone), sorted_by_request(shared)
+    same = ["trajectory_id", "session_id", "thread_id", "turn", "source_request_id", "status", "prompt_tokens"]
+    assert len(two) == len(one)
+    assert one[same].equals(two[same])
+    dues = [run.groupby("trajectory_id")["due_at_ms"].min() for run in (one, two)]
+    since_first = [due - due.min() for due in dues]
+    assert since_first[1].tolist() == pytest.approx(since_first[0].tolist(), abs=0.01)
+    assert (two["worker"] == two["trajectory_id"].str[-6:].astype(int) % 2).all()
+
+    # Two of the four places are each worker's; whoever found none free waited, and that is counted.
+    trajectories = shared.trajectories().to_pandas()
+    assert set(trajectories["agent_id"]) <= set(range(4))
+    assert (trajectories["worker"] == trajectories["agent_id"] % 2).all()
+    summary = shared.summary()
+    assert summary is not None
+    changes = sorted(
+        [(start, 1) for start in trajectories["start_ms"]] + [(end, -1) for end in trajectories["end_ms"]]
+    )
+    at_once = [sum(change for _, change in changes[: index + 1]) for index in range(len(changes))]
+    assert summary["agents"] == max(at_once) <= 4
+    assert summary["open_loop"]["arrivals"] == summary["open_loop"]["admitted"] == TRAJECTORIES
+    assert summary["open_loop"]["admitted_late"] == (trajectories["admission_wait_ms"] > 0).sum()
+    assert any("shared out over 2 workers" in note for note in summary["settings"]["notes"])
+
+
+@pytest.mark.usefixtures("cluster")
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"arrivals": "burst", "trajectories": 1}, "1 arrivals cannot be shared by 2 workers"),
+        ({"arrivals": "constant:9", "max_active": 1}, "1 places .* cannot be shared by 2 workers"),
+    ],
+)
+def test_arrivals_that_cannot_be_shared_are_refused(
+    engine: agentbench.SimulatedEngine, captured: Captured, tmp_path: Path, settings: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(agentbench.ConfigError, match=message):
+        agentbench.replay(captured.path, url=engine.url, out=tmp_path / "run", ray="auto", workers=2, **settings)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.usefixtures("cluster")
 def test_levels_are_judged_over_all_workers(
     engine: agentbench.SimulatedEngine, captured: Captured, tmp_path: Path
 ) -> None:
