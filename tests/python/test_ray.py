@@ -140,9 +140,7 @@ def test_two_workers_share_the_arrivals_of_one_process(
     assert (trajectories["worker"] == trajectories["agent_id"] % 2).all()
     summary = shared.summary()
     assert summary is not None
-    changes = sorted(
-        [(start, 1) for start in trajectories["start_ms"]] + [(end, -1) for end in trajectories["end_ms"]]
-    )
+    changes = sorted([(start, 1) for start in trajectories["start_ms"]] + [(end, -1) for end in trajectories["end_ms"]])
     at_once = [sum(change for _, change in changes[: index + 1]) for index in range(len(changes))]
     assert summary["agents"] == max(at_once) <= 4
     assert summary["open_loop"]["arrivals"] == summary["open_loop"]["admitted"] == TRAJECTORIES
