@@ -8,6 +8,7 @@ but PyPI: both get a tokenizer that needs no download.
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -67,8 +68,10 @@ def setup(peer: str, place: Path) -> None:
 
 
 def find_python(least: tuple[int, int]) -> str | None:
-    """An interpreter of at least that version."""
-    for name in ("python3", *(f"python3.{minor}" for minor in range(11, 16))):
+    """An interpreter of at least that version: on the path, else one that pyenv keeps."""
+    names = ("python3", *(f"python3.{minor}" for minor in range(11, 16)))
+    kept = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")).glob("versions/3.*/bin/python3")
+    for name in (*names, *sorted(map(str, kept))):
         path = shutil.which(name)
         check = [path or name, "-c", f"import sys, venv, ensurepip; sys.exit(sys.version_info < {least})"]
         if path and subprocess.run(check, capture_output=True, check=False).returncode == 0:

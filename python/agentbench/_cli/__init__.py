@@ -16,6 +16,7 @@ import click
 from agentbench._core import AgentbenchError, __version__, build_profile
 
 from . import analyze, capacity, capture, collect, compare, doctor, engine, export, import_, replay, report, synthesize
+from .configuration import PREFIX, configurable
 from .console import print_error
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def _with_defaults(command: click.Command) -> click.Command:
 
 
 for verb in (analyze, capacity, capture, collect, compare, doctor, engine, export, import_, replay, report, synthesize):
-    commands.add_command(_with_defaults(verb.command))
+    commands.add_command(_with_defaults(configurable(verb.command, lambda: frozenset(commands.commands))))
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:
@@ -52,7 +53,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
 def run(arguments: list[str] | None = None) -> int:
     """Run the command line; return its exit code."""
     try:
-        result = commands.main(arguments, prog_name="agentbench", standalone_mode=False)
+        result = commands.main(arguments, prog_name="agentbench", standalone_mode=False, auto_envvar_prefix=PREFIX)
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message())
         return 2
