@@ -24,15 +24,17 @@ def make_run(
     turns: list[dict[str, Any]] | None = None,
     calls: list[dict[str, Any]] | None = None,
     requests: list[dict[str, Any]] | None = None,
+    *,
+    start: float = START,
     **manifest: Any,
 ) -> agentbench.Run:
-    """Write a run directory of these rows. Times of turns and calls are given in seconds after `START`."""
+    """Write a run directory of these rows. Times of turns and calls are given in seconds after `start`."""
     out.mkdir(parents=True)
     told = json.loads((agentbench.sample_trace() / "manifest.json").read_text())
     told |= {"kind": "import", "synthetic": False, "run_id": out.name, "rows": {}} | manifest
     tables = (
-        ("turn_traces", TURN_COLUMNS, [_timed(TURN | row) for row in turns or []]),
-        ("tool_calls", CALL_COLUMNS, [_timed(CALL | row) for row in calls or []]),
+        ("turn_traces", TURN_COLUMNS, [TURN | _timed(row, start) for row in turns or []]),
+        ("tool_calls", CALL_COLUMNS, [CALL | _timed(row, start) for row in calls or []]),
         ("requests", REPLAYED_COLUMNS, requests or []),
     )
     for name, schema, rows in tables:
@@ -43,20 +45,9 @@ def make_run(
     return agentbench.Run.open(out)
 
 
-def _timed(row: dict[str, Any]) -> dict[str, Any]:
-    """Seconds after `START` as epoch seconds; 0 stays what it is where a run tells no time."""
-    times = (
-        "request_time",
-        "first_output_time",
-        "last_output_time",
-        "response_end_time",
-        "emitted_time",
-        "result_time",
-    )
-    untimed = row.get("request_time") == 0.0 and row.get("response_end_time") is None
-    if untimed or (row.get("emitted_time") == 0.0 and row.get("result_time") is None):
-        return row
-    return row | {name: START + row[name] for name in times if row.get(name) is not None}
+def _timed(row: dict[str, Any], start: float) -> dict[str, Any]:
+    times = {name: start + it for name, it in row.items() if name.endswith("_time") and it is not None}
+    return row | times
 
 
 def step(

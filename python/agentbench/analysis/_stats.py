@@ -48,7 +48,7 @@ def covered(intervals: pl.DataFrame, group: str, start: str = "start", end: str 
 
     Intervals without both ends, or that end before they start, are left out.
     """
-    whole = intervals.filter(pl.col(start).is_not_null() & (pl.col(end) >= pl.col(start))).sort(group, start)
+    whole = intervals.select(group, start, end).filter(pl.col(end) >= pl.col(start)).sort(group, start)
     reached = pl.col(end).cum_max().shift(1).over(group)
     new = pl.col(end) - pl.max_horizontal(pl.col(start), reached)
     return (

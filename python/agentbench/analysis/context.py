@@ -95,6 +95,7 @@ def _with_compactions(steps: pl.DataFrame) -> pl.DataFrame:
     )
     earlier = (
         rows.filter(~pl.col("is_subagent"))
+        .select("session", "thread", "turn", "request_time", "isl")
         .sort("session", "request_time", nulls_last=True, maintain_order=True)
         .select("thread", "turn", pl.col("isl").shift(1).over("session").alias("isl_earlier"))
     )
@@ -243,8 +244,8 @@ def _draw(figure: Figure, told: pl.DataFrame) -> None:
         ylim=(0, None),
     )
     style.count_axis(left.yaxis)
-    left.xaxis.set_major_locator(MaxNLocator(integer=True))
-    style.legend_below(left)
+    left.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
+    style.legend_above(left)
     peaks = told.group_by("thread").agg(pl.col("isl").max(), pl.col("is_subagent").first()).filter(pl.col("isl") > 0)
     for color, is_subagent, name in ((0, False, "main conversations"), (1, True, "subagents")):
         values = peaks.filter(pl.col("is_subagent") == is_subagent)["isl"]
@@ -255,4 +256,4 @@ def _draw(figure: Figure, told: pl.DataFrame) -> None:
     right.set(
         title="Highest context of a thread", xlabel="tokens", ylabel="share of threads with at most x, %", ylim=(0, 102)
     )
-    style.legend_below(right)
+    style.legend_above(right)

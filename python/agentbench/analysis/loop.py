@@ -155,16 +155,19 @@ def _draw(figure: Figure, requests: pl.DataFrame, lengths: pl.DataFrame) -> None
     left.set_xticks(at, lengths["steps"].to_list(), rotation=45, ha="right")
     left.set(title="Run lengths without a human", xlabel="model steps of the request", ylabel="share, %")
     left.grid(visible=False, axis="x")
-    left.legend()
+    style.legend_above(left, 2)
     for color, column, name in ((0, "steps", "model steps"), (2, "calls", "tool calls")):
         mean = real(requests[column].mean())
         # A request may make no call; 0 has no place on a logarithmic axis and is at its edge.
         values = requests[column].clip(lower_bound=0.9).to_numpy()
-        style.ecdf(right, values, f"{name}, mean {mean:.3g}", style.PALETTE[color])
+        style.ecdf(right, values, f"{name} {mean:.3g}", style.PALETTE[color])
     style.log_axis(right, "x")
     style.count_axis(right.xaxis)
     right.set_xlim(left=0.9)
     right.set(
-        title="Of a user request", xlabel="steps or calls", ylabel="share of requests with at most x, %", ylim=(0, 102)
+        title="Of a user request (mean)",
+        xlabel="steps or calls",
+        ylabel="share of requests with at most x, %",
+        ylim=(0, 102),
     )
-    style.legend_below(right)
+    style.legend_above(right, 2)

@@ -74,7 +74,7 @@ def overview(trace: Trace) -> Answer:
         missing=tuple(_missing(trace)),
         notes=tuple(_notes(trace)),
         draw=(lambda figure: _draw(figure, trace)) if turns.height else None,
-        chart=Chart("agents", "model", "turns") if agents.height > 1 else None,
+        chart=Chart("agents", "model", "turns") if agents.height > 1 and agents["model"].is_unique().all() else None,
     )
 
 
@@ -164,6 +164,7 @@ def _draw(figure: Figure, trace: Trace) -> None:
     left.barh([name[:28] for name in by["model"]], by["turns"], color=style.PALETTE[0], height=0.65)
     left.set(title="Turns by model", xlabel="turns")
     left.grid(visible=False, axis="y")
+    style.few_bars_on_top(left, by.height)
     style.count_axis(left.xaxis)
     sizes = trace.turns.group_by("session").agg(pl.len().alias("turns"))["turns"].to_numpy()
     style.ecdf(right, sizes, "sessions", style.PALETTE[0])

@@ -23,7 +23,13 @@ PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F
 MUTED = "#666666"
 SIZE_IN = (9.0, 5.0)
 WRAP = 105
+WRAP_TITLE = 78
+TITLE_LINE_IN = 0.26
 SECONDS_IN_WORDS = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min"), (1.0, "s"), (1e-3, "ms"))
+SECONDS_TICKS = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1.0, 10.0, 60.0, 600.0, 3_600.0, 36_000.0, 864_000.0)
+COARSE_SECONDS_TICKS = (1e-5, 1e-3, 0.1, 10.0, 600.0, 36_000.0, 864_000.0)
+MANY_TICKS = 6
+POINTS_DRAWN = 1_000
 FEW_DECADES = 150.0
 SETTINGS: Any = {
     "font.size": 10.5,
@@ -62,11 +68,15 @@ def styled_figure(
     """
     with mpl.rc_context(SETTINGS):
         figure = Figure(figsize=SIZE_IN)
-        head = textwrap.wrap(subtitle, WRAP)
-        inches = 0.42 + 0.2 * len(head)
-        figure.set_layout_engine("constrained", rect=(0.005, 0.0, 0.99, 1.0 - inches / SIZE_IN[1]))
-        figure.text(0.012, 0.978, title, fontsize=14, fontweight="bold", va="top")
-        figure.text(0.012, 1.0 - 0.4 / SIZE_IN[1], "\n".join(head), fontsize=9.5, color=MUTED, va="top")
+        title_lines, head = textwrap.wrap(title, WRAP_TITLE), textwrap.wrap(subtitle, WRAP)
+        below_title_in = 0.14 + TITLE_LINE_IN * len(title_lines)
+        head_in = below_title_in + 0.04 + 0.2 * len(head)
+        height_in = SIZE_IN[1] + TITLE_LINE_IN * (len(title_lines) - 1)
+        figure.set_size_inches(SIZE_IN[0], height_in)
+        figure.set_layout_engine("constrained", rect=(0.005, 0.0, 0.99, 1.0 - head_in / height_in))
+        top = 1.0 - 0.11 / height_in
+        figure.text(0.012, top, "\n".join(title_lines), fontsize=14, fontweight="bold", va="top")
+        figure.text(0.012, 1.0 - below_title_in / height_in, "\n".join(head), fontsize=9.5, color=MUTED, va="top")
         if draw is None:
             words = "\n".join(line for text in missing for line in textwrap.wrap(text, 80)) or "nothing to draw"
             figure.text(0.5, 0.45, words, ha="center", va="center", color=MUTED)
@@ -113,9 +123,10 @@ def log_axis(axes: Axes, which: str) -> None:
 def log_seconds_axis(axes: Axes, low: Any, high: Any) -> None:
     """Make the x axis one of times from `low` to `high`, logarithmic, with ticks at 1 ms, …, 1 min, 10 min, 1 h, …."""
     log_axis(axes, "x")
-    ticks = [1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1.0, 10.0, 60.0, 600.0, 3_600.0, 36_000.0, 864_000.0]
     low, high = float(low) / 1.3, float(high) * 1.3
-    shown = [tick for tick in ticks if low <= tick <= high]
+    shown = [tick for tick in SECONDS_TICKS if low <= tick <= high]
+    if len(shown) > MANY_TICKS:
+        shown = [tick for tick in COARSE_SECONDS_TICKS if low <= tick <= high]
     axes.set_xticks(shown, [in_words(tick) for tick in shown])
     axes.set_xlim(low, high)
 
@@ -133,10 +144,29 @@ def ecdf(axes: Axes, values: Any, label: str, color: str, *, weights: Any = None
         return
     mass = np.ones(x.size) if weights is None else np.asarray(weights, dtype=float)[order]
     y = np.cumsum(mass) / mass.sum() * 100.0
-    keep = np.unique(np.linspace(0, x.size - 1, 2_000).astype(int))
+    even = np.linspace(0, x.size - 1, POINTS_DRAWN).astype(int)
+    high = np.searchsorted(y, np.linspace(0.0, 100.0, POINTS_DRAWN)).clip(max=x.size - 1)
+    keep = np.union1d(even, high)
     axes.step([x[0], *x[keep]], [0.0, *y[keep]], where="post", label=label, color=color)
 
 
-def legend_below(axes: Axes, columns: int = 1) -> None:
-    """Put the legend below an axis, where no curve is."""
-    axes.legend(loc="upper left", bbox_to_anchor=(0.0, -0.16), ncols=columns, borderaxespad=0.0)
+def legend_above(axes: Axes, columns: int = 1) -> None:
+    """Put the legend between an axis and its title, where no curve and no label is; to be called after the title."""
+    handles, _ = axes.get_legend_handles_labels()
+    rows = -(-len(handles) // columns)
+    title = axes.get_title(loc="left")
+    axes.legend(
+        loc="lower left",
+        bbox_to_anchor=(-0.02, 1.0),
+        ncols=columns,
+        borderaxespad=0.0,
+        columnspacing=1.2,
+        handlelength=1.4,
+        borderpad=0.3,
+    )
+    axes.set_title(title, loc="left", pad=8 + 16 * rows)
+
+
+def few_bars_on_top(axes: Axes, n: int, room_for: int = 6) -> None:
+    """Keep horizontal bars slender where there are few of them: at the top, with nothing below."""
+    axes.set_ylim(min(n - room_for, 0) - 0.6, n - 0.4)

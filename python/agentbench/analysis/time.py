@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 PARTS = {"generation": 0, "tools": 1, "human": 2, "idle": 7}
 """Parts of a time, with their colours in the palette."""
+REQUESTS_AT_MOST = 1 << 32
+"""More user requests than a session has."""
 WAITS = {
     "step_s": "a step: request to end of response",
     "call_s": "a tool call: wall latency",
@@ -59,11 +61,12 @@ def time(trace: Trace) -> Answer:
     Answer
         Tables ``shares`` and ``waits``.
     """
-    spans = _spans(trace)
+    humans = _human_waits(trace)
+    spans = _spans(trace, humans)
     sessions = _shares(spans, "session", "session", list(PARTS))
     requests = _shares(spans, "request", "user request", ["generation", "tools", "idle"])
     shares = pl.concat([sessions, requests])
-    waits = _waits(trace)
+    waits = _waits(trace, humans)
     return Answer(
         name="time",
         title="Where the time goes",
@@ -84,6 +87,7 @@ def _human_waits(trace: Trace) -> pl.DataFrame:
     """Turns that a human set off, with the wait before them as ``human_s`` and its ends."""
     mains = (
         trace.steps.filter(~pl.col("is_subagent"))
+        .select("session", "trigger", "request_time", "response_end_time", "tool_exec_ms")
         .sort("session", "request_time", nulls_last=True, maintain_order=True)
         .with_columns(pl.col("response_end_time").shift(1).over("session").alias("earlier_end"))
     )
@@ -96,7 +100,7 @@ def _human_waits(trace: Trace) -> pl.DataFrame:
     )
 
 
-def _spans(trace: Trace) -> pl.DataFrame:
+def _spans(trace: Trace, humans: pl.DataFrame) -> pl.DataFrame:
     """Every interval of every part: ``part``, ``session``, ``user_request``, ``start``, ``end``."""
     columns = ["part", "session", "user_request", "start", "end"]
     generation = trace.steps.select(
@@ -113,18 +117,21 @@ def _spans(trace: Trace) -> pl.DataFrame:
         pl.col("emitted_time").alias("start"),
         pl.col("result_time").alias("end"),
     )
-    human = _human_waits(trace).select(
+    human = humans.select(
         pl.lit("human").alias("part"), "session", pl.lit(None, dtype=pl.Int64).alias("user_request"), "start", "end"
     )
     found = pl.concat([part.select(columns) for part in (generation, tools, human)])
-    return found.filter(pl.col("session").is_not_null() & (pl.col("end") >= pl.col("start")))
+    part = pl.col("part").cast(pl.Enum(list(PARTS)))
+    return found.filter(pl.col("session").is_not_null() & (pl.col("end") >= pl.col("start"))).with_columns(part)
 
 
 def _shares(spans: pl.DataFrame, what: str, label: str, parts: list[str]) -> pl.DataFrame:
     """A row for each part of a session's or a request's time."""
     if what == "request":
         spans = spans.filter(pl.col("user_request").is_not_null())
-        spans = spans.with_columns(pl.struct("session", "user_request").rank("dense").alias("of"))
+        spans = spans.with_columns(
+            (pl.col("session").cast(pl.Int64) * REQUESTS_AT_MOST + pl.col("user_request")).alias("of")
+        )
     else:
         spans = spans.with_columns(pl.col("session").alias("of"))
     whole = (
@@ -162,14 +169,14 @@ def _shares(spans: pl.DataFrame, what: str, label: str, parts: list[str]) -> pl.
     return pl.concat(made)
 
 
-def _waits(trace: Trace) -> pl.DataFrame:
+def _waits(trace: Trace, humans: pl.DataFrame) -> pl.DataFrame:
     """Durations in seconds, a column for each kind, below one another."""
     by_tools = (pl.col("trigger") == "tool") & ~pl.col("is_reset")
     kinds = {
         "step_s": trace.steps.select((pl.col("e2e_ms") / 1e3).alias("step_s")),
         "call_s": trace.tool_calls.select((pl.col("wire_ms") / 1e3).alias("call_s")),
         "tools_s": trace.steps.filter(by_tools).select((pl.col("tool_exec_ms") / 1e3).alias("tools_s")),
-        "human_s": _human_waits(trace).select("human_s"),
+        "human_s": humans.select("human_s"),
     }
     return pl.concat(kinds.values(), how="diagonal")
 
@@ -198,11 +205,11 @@ def _headline(shares: pl.DataFrame, waits: pl.DataFrame) -> tuple[Headline, ...]
 
 def _finding(shares: pl.DataFrame) -> str:
     said = [
-        f"{part} {'takes' if part == 'generation' else 'take'} {pct:.1f} %"
+        f"{'generation takes' if part == 'generation' else part} {pct:.1f} %"
         for of_a, part, pct in shares.select("of_a", "part", "share_pct").iter_rows()
         if of_a == "user request" and part != "idle"
     ]
-    return f"Within a user request {' and '.join(said)} of the time" if said else ""
+    return f"Within a user request {', '.join(said)} of the time" if said else ""
 
 
 def _missing(trace: Trace, waits: pl.DataFrame) -> list[str]:
@@ -229,10 +236,10 @@ def _draw(figure: Figure, shares: pl.DataFrame, waits: pl.DataFrame) -> None:
     bars = left.barh(range(rows.height), rows["share_pct"], color=colors, height=0.7)
     left.bar_label(bars, [f"{value:.1f} %" for value in rows["share_pct"]], padding=4, fontsize=9.5)
     left.set_yticks(range(rows.height), [f"{of_a}: {part}" for of_a, part in rows.select("of_a", "part").iter_rows()])
-    left.set(title="Share of the time of all (union)", xlabel="share, %", xlim=(0, 115))
+    left.set(title="Shares of the time", xlabel="share of the time of all, unions, %", xlim=(0, 122))
     left.grid(visible=False, axis="y")
     told = [column for column, is_told in _told(waits).items() if is_told]
-    names = {"step_s": "a step", "call_s": "a tool call", "tools_s": "wait for tools", "human_s": "wait for a human"}
+    names = {"step_s": "step", "call_s": "tool call", "tools_s": "wait for tools", "human_s": "wait for human"}
     low: list[float] = []
     high: list[float] = []
     for color, column in zip((0, 4, 1, 2), WAITS, strict=True):
@@ -242,12 +249,13 @@ def _draw(figure: Figure, shares: pl.DataFrame, waits: pl.DataFrame) -> None:
             style.ecdf(
                 right,
                 values.to_numpy(),
-                f"{names[column]}, p50 {style.in_words(real(values.median()))}",
+                f"{names[column]} {style.in_words(real(values.median()))}",
                 style.PALETTE[color],
             )
             low.append(real(values.min()))
             high.append(real(values.max()))
     if low:
         style.log_seconds_axis(right, min(low), max(high))
-        style.legend_below(right, 2)
-    right.set(title="Steps and waits", xlabel="duration", ylabel="share with at most x, %", ylim=(0, 102))
+    right.set(title="Steps and waits (p50)", xlabel="duration", ylabel="share with at most x, %", ylim=(0, 102))
+    if low:
+        style.legend_above(right, 2)

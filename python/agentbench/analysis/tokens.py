@@ -170,11 +170,11 @@ def _draw(figure: Figure, steps: pl.DataFrame) -> None:
         values = steps[column].drop_nulls().filter(steps[column].drop_nulls() > 0)
         if len(values):
             median = real(steps[column].median())
-            style.ecdf(left, values.to_numpy(), f"{name}, median {median:,.0f}", color)
+            style.ecdf(left, values.to_numpy(), f"{name} {median:,.0f}", color)
     style.log_axis(left, "x")
     style.count_axis(left.xaxis)
-    left.set(title="Tokens of a step", xlabel="tokens", ylabel="share of steps with at most x, %", ylim=(0, 102))
-    style.legend_below(left)
+    left.set(title="Tokens of a step (p50)", xlabel="tokens", ylabel="share of steps with at most x, %", ylim=(0, 102))
+    style.legend_above(left, 3)
     growth = _grouped(steps).filter(pl.col("steps") >= min(FEWEST_TO_DRAW, steps.height))
     at = range(growth.height)
     for color, (column, name) in zip(style.PALETTE, DRAWN.items(), strict=False):
@@ -186,5 +186,5 @@ def _draw(figure: Figure, steps: pl.DataFrame) -> None:
     style.log_axis(right, "y")
     style.count_axis(right.yaxis)
     right.set_xticks(list(at), growth["turn"].to_list(), rotation=45, ha="right")
-    right.set(title="Growth over turns (median, p25 to p75)", xlabel="turn of the thread", ylabel="tokens")
-    style.legend_below(right, 3)
+    right.set(title="Growth over turns (p50, p25 to p75)", xlabel="turn of the thread", ylabel="tokens")
+    style.legend_above(right, 3)

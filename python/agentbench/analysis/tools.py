@@ -294,12 +294,14 @@ def _draw(figure: Figure, calls: pl.DataFrame, by_tool: pl.DataFrame) -> None:
     )
     if timed:
         left.barh([y - 0.2 for y in at], shown["tool_time_pct"], height, label="of tool time", color=style.PALETTE[1])
-        style.legend_below(left, 2)
     left.set_yticks(at, [name[:26] for name in shown["tool"]])
     left.set(
         title=f"The {shown.height} tools called most" if shown.height > 1 else "The tool called", xlabel="share, %"
     )
     left.grid(visible=False, axis="y")
+    style.few_bars_on_top(left, shown.height)
+    if timed:
+        style.legend_above(left, 2)
     wall = calls["wall_s"].drop_nulls()
     wall = wall.filter(wall > 0)
     if not len(wall):
@@ -313,4 +315,4 @@ def _draw(figure: Figure, calls: pl.DataFrame, by_tool: pl.DataFrame) -> None:
         title="Calls and the time they hold", xlabel="wall latency of a call", ylabel="share up to x, %", ylim=(0, 102)
     )
     right.axvline(LONG_S, color=style.MUTED, linewidth=1, linestyle=":")
-    style.legend_below(right, 2)
+    style.legend_above(right, 2)

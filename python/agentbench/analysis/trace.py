@@ -15,6 +15,8 @@ import polars as pl
 
 from agentbench._core import Run
 
+from ._derived import KEYS, numbered_threads, with_derived
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from os import PathLike
@@ -110,18 +112,10 @@ ENGINE_COLUMNS: dict[str, pl.DataType] = {
 
 METHODS = {"turn_traces": "turns", "engine_metrics": "engine"}
 """Which method of a run gives a table, where that is not its name."""
-ANSWERED_LOCALLY = "answered_locally"
-FAILED = ("http_error", "upstream_error", "truncated")
-"""Outcomes after which an agent asks again by itself."""
 EPOCH_FROM = 1e8
 """Times above this are of the Unix epoch; below, a source's own clock, which may begin at 0."""
 RECORDED_KINDS = ("capture", "collect")
 """Runs that hold every tool call there was, so that none told is none made."""
-RESET_WITHIN_S = 2.0
-"""A new conversation that begins sooner after a far longer one ended was compacted: no human is as quick."""
-RESET_TO = 0.5
-"""Share of the earlier prompt below which a prompt counts as compacted."""
-KEYS = ("run", "session_id", "thread_id")
 
 
 class Trace:
@@ -172,8 +166,7 @@ class Trace:
         one's last calls were open, or it ended less than 2 s before with a prompt of more than twice the length.
         Rows are in the order of threads and turns.
         """
-        found = [self._turns_of(label, run) for label, run in self.runs.items()]
-        return _derived(pl.concat(found), self._calls, self.runs_with_calls)
+        return with_derived(self._plain_turns, self._calls, self._threads, self.runs_with_calls)
 
     @cached_property
     def steps(self) -> pl.DataFrame:
@@ -188,17 +181,27 @@ class Trace:
         ``is_subagent`` and ``is_step``. ``emitted_time`` is null where it is not told; ``result_time`` is made of
         ``wire_ms`` where that alone is told.
         """
-        of_turn = ["session", "thread", "user_request", "agent", "is_subagent", "is_step"]
+        of_turn = ["session", "user_request", "agent", "is_subagent", "is_step"]
         from_wall = pl.col("emitted_time") + pl.col("wire_ms") / 1e3
         return (
-            self._calls.join(self.turns.select(*KEYS, "turn", *of_turn), on=[*KEYS, "turn"], how="left")
+            self._calls.join(self.turns.select("thread", "turn", *of_turn), on=["thread", "turn"], how="left")
             .with_columns(pl.coalesce("result_time", from_wall).alias("result_time"))
             .sort("thread", "turn", "index", maintain_order=True)
         )
 
     @cached_property
+    def _plain_turns(self) -> pl.DataFrame:
+        return pl.concat([self._turns_of(label, run) for label, run in self.runs.items()])
+
+    @cached_property
+    def _threads(self) -> pl.DataFrame:
+        return numbered_threads(self._plain_turns)
+
+    @cached_property
     def _calls(self) -> pl.DataFrame:
-        return self.read("tool_calls", CALL_COLUMNS).with_columns(_known_time("emitted_time"))
+        """Tool calls with the number of their thread; null for those whose turn was not kept."""
+        calls = self.read("tool_calls", CALL_COLUMNS).with_columns(_known_time("emitted_time"))
+        return calls.join(self._threads.drop("session"), on=KEYS, how="left", maintain_order="left")
 
     @cached_property
     def engine(self) -> pl.DataFrame:
@@ -263,7 +266,9 @@ class Trace:
 
     def _turns_of(self, label: str, run: Run) -> pl.DataFrame:
         if self._is_replay(run):
-            rows = _replayed(self._read(run, "requests", REPLAYED_COLUMNS), run.manifest.get("model"))
+            rows = _replayed(
+                self._read(run, "requests", REPLAYED_COLUMNS), (run.manifest.get("engine") or {}).get("model")
+            )
         else:
             rows = self._read(run, "turn_traces", TURN_COLUMNS)
         starts = rows["request_time"]
@@ -335,70 +340,3 @@ def _replayed(requests: pl.DataFrame, model: str | None) -> pl.DataFrame:
     return requests.select(
         known.get(name, pl.lit(None)).cast(dtype).alias(name) for name, dtype in TURN_COLUMNS.items()
     )
-
-
-def _derived(turns: pl.DataFrame, calls: pl.DataFrame, runs_with_calls: list[str]) -> pl.DataFrame:
-    """Add what several questions need; see `Trace.turns`."""
-    sessions = turns.select("run", "session_id").unique(maintain_order=True).with_row_index("session")
-    threads = turns.select(KEYS).unique(maintain_order=True).with_row_index("thread")
-    n_calls = calls.group_by(*KEYS, "turn").agg(pl.len().cast(pl.Int64).alias("n_calls"))
-    locally = pl.col("changes").list.contains(ANSWERED_LOCALLY).fill_null(value=False)
-    rows = (
-        turns.join(sessions, on=["run", "session_id"], how="left")
-        .join(threads, on=KEYS, how="left")
-        .join(n_calls, on=[*KEYS, "turn"], how="left")
-        .with_columns(
-            pl.when(pl.col("run").is_in(runs_with_calls)).then(pl.col("n_calls").fill_null(0)).alias("n_calls"),
-            (pl.col("parent_thread_id").is_not_null() | (pl.col("kind") == "subagent")).alias("is_subagent"),
-            ((pl.col("kind") != "utility") & ~locally & ~pl.col("outcome").is_in(FAILED)).alias("is_step"),
-        )
-        .drop("changes")
-        .sort("thread", "turn", maintain_order=True)
-    )
-    rows = rows.with_row_index("row")
-    return rows.join(_asked(rows), on="row", how="left", maintain_order="left").drop("row")
-
-
-def _asked(rows: pl.DataFrame) -> pl.DataFrame:
-    """What set each turn off, and the human's request that it works on, by ``row``.
-
-    A human speaks at a main conversation's first turn, and at one that follows a reply without tool calls. Where a
-    session goes on in a new conversation with calls of the one before open, or at once with a far shorter prompt, its
-    context was reset amid the work, and nobody spoke.
-    """
-    work = rows.filter(pl.col("kind") != "utility").select(
-        "row", "session", "thread", "request_time", "response_end_time", "isl", "n_calls", "outcome", "is_subagent"
-    )
-    work = work.with_columns(
-        pl.col("n_calls").shift(1).over("thread").alias("calls_before"),
-        pl.col("outcome").shift(1).over("thread").alias("outcome_before"),
-        (pl.col("thread") != pl.col("thread").shift(1)).fill_null(value=True).alias("is_first"),
-        (pl.col("thread") != pl.col("thread").shift(-1)).fill_null(value=True).alias("is_last"),
-    )
-    in_time = work.sort("session", "request_time", "row", nulls_last=True)
-    mains = in_time.filter(~pl.col("is_subagent")).with_columns(
-        pl.col("is_last", "n_calls", "isl", "response_end_time").shift(1).over("session").name.suffix("_earlier")
-    )
-    since_s = pl.col("request_time") - pl.col("response_end_time_earlier")
-    compacted = since_s.is_between(0.0, RESET_WITHIN_S) & (pl.col("isl") < RESET_TO * pl.col("isl_earlier"))
-    goes_on = pl.col("is_last_earlier") & ((pl.col("n_calls_earlier") > 0) | compacted)
-    resets = mains.select("row", (pl.col("is_first") & goes_on.fill_null(value=False)).alias("is_reset"))
-    trigger = (
-        pl.when(pl.col("is_first") & pl.col("is_subagent"))
-        .then(pl.lit("agent"))
-        .when(pl.col("is_first") & pl.col("n_calls").is_not_null())
-        .then(pl.when("is_reset").then(pl.lit("tool")).otherwise(pl.lit("user")))
-        .when(pl.col("outcome_before").is_in(FAILED))
-        .then(pl.lit("retry"))
-        .when(pl.col("calls_before") > 0)
-        .then(pl.lit("tool"))
-        .when((pl.col("calls_before") == 0) & pl.col("is_subagent"))
-        .then(pl.lit("agent"))
-        .when(pl.col("calls_before") == 0)
-        .then(pl.lit("user"))
-    )
-    in_time = in_time.join(resets, on="row", how="left", maintain_order="left").with_columns(
-        pl.col("is_reset").fill_null(value=False), trigger.alias("trigger")
-    )
-    number = (pl.col("trigger") == "user").fill_null(value=False).cast(pl.Int64).cum_sum().over("session")
-    return in_time.select("row", "trigger", pl.when(number > 0).then(number).alias("user_request"), "is_reset")
