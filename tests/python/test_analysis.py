@@ -38,7 +38,7 @@ def check(analysis: agentbench.Analysis) -> None:
         text = answer.to_text(100)
         assert answer.title in text
         assert all(line in " ".join(text.split()) for line in (" ".join(it.split()) for it in answer.missing))
-        assert answer._repr_png_().startswith(PNG)
+        answer.figure().draw_without_rendering()
         for shown in (text, answer._tables_html()):
             words = shown.replace("<", " ").replace(">", " ").split()
             assert not {"nan", "NaN", "None", "NA", "inf", "<NA>"} & set(words), name

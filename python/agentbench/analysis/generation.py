@@ -233,6 +233,8 @@ def _draw(figure: Figure, steps: pl.DataFrame) -> None:
     else:
         _cloud(right, steps, "osl", shown, OUTPUTS)
         right.set(title=f"{SPEEDS[shown].capitalize()} by output", xlabel="output, tokens", ylabel="tokens/s")
+    style.legend_above(left, 2)
+    style.legend_above(right, 2)
 
 
 def _cloud(axes: Axes, steps: pl.DataFrame, x: str, y: str, bounds: Sequence[int]) -> None:
@@ -270,4 +272,3 @@ def _cloud(axes: Axes, steps: pl.DataFrame, x: str, y: str, bounds: Sequence[int
     style.log_axis(axes, "x")
     style.count_axis(axes.xaxis)
     axes.set_ylim(0, float(known[y].quantile(0.99, "linear") or 1.0) * 1.15)
-    style.legend_below(axes, 2)

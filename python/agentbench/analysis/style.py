@@ -153,6 +153,8 @@ def ecdf(axes: Axes, values: Any, label: str, color: str, *, weights: Any = None
 def legend_above(axes: Axes, columns: int = 1) -> None:
     """Put the legend between an axis and its title, where no curve and no label is; to be called after the title."""
     handles, _ = axes.get_legend_handles_labels()
+    if not handles:
+        return
     rows = -(-len(handles) // columns)
     title = axes.get_title(loc="left")
     axes.legend(
