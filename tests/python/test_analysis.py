@@ -162,13 +162,21 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert (tmp_path / "png" / "loop.png").read_bytes().startswith(PNG)
     assert (tmp_path / "html" / "analysis.html").is_file()
     assert (tmp_path / "csv" / "loop.run_lengths.csv").is_file()
+    headline = pd.read_csv(tmp_path / "csv" / "headline.csv")
+    first = headline.to_dict("records")[0]
+    assert [first[name] for name in ("question", "name", "value", "published")] == [
+        "loop",
+        "model steps per user request",
+        5.5,
+        "8.8 (TraceLab)",
+    ]
 
 
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
         (["--list"], 0, "what was recorded"),
-        ([], 2, "Missing argument"),
+        (["--question", "overview"], 0, "no RUN was named: these are figures of the bundled sample"),
         (["nowhere"], 2, "nowhere"),
         (["nowhere", "--question", "weather"], 2, "'weather' is not one of"),
     ],

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 from rich.text import Text
 
+from agentbench import sample_trace
 from agentbench.analysis import QUESTIONS, analyze
 
 from .console import print_note, results
@@ -25,7 +26,7 @@ def _list(ctx: Context, _parameter: Parameter, value: object) -> None:
 
 
 @click.command("analyze")
-@click.argument("runs", type=click.Path(path_type=Path), nargs=-1, required=True, metavar="RUN...")
+@click.argument("runs", nargs=-1, metavar="[RUN]...")
 @click.option(
     "--question",
     "questions",
@@ -43,7 +44,7 @@ def _list(ctx: Context, _parameter: Parameter, value: object) -> None:
 @click.option("--html", type=click.Path(path_type=Path), help="Write one page of all to this folder.  [default: none]")
 @click.option("--list", is_flag=True, is_eager=True, expose_value=False, callback=_list, help="List the questions.")
 def command(
-    runs: tuple[Path, ...],
+    runs: tuple[str, ...],
     questions: tuple[str, ...],
     prices: Path | None,
     csv: Path | None,
@@ -53,9 +54,11 @@ def command(
     """Ask questions of RUNs, together: tokens, tools, waits, and more.
 
     Every figure says over what it was computed, and has the published one beside it where there is one. What the runs
-    lack is told, with what it is missing for.
+    lack is told, with what it is missing for. Without a RUN, the bundled sample is asked.
     """
-    analysis = analyze(*runs, questions=questions or None, prices=prices)
+    if not runs:
+        print_note("no RUN was named: these are figures of the bundled sample, which is made up")
+    analysis = analyze(*(runs or [sample_trace()]), questions=questions or None, prices=prices)
     console = results()
     for answer in analysis.values():
         console.print(Text(answer.to_text(console.width)), soft_wrap=True)

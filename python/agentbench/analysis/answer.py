@@ -230,17 +230,22 @@ class Analysis(Mapping[str, Answer]):
     def save(
         self, directory: str | PathLike[str], *, csv: bool = True, png: bool = True, html: bool = True
     ) -> list[Path]:
-        """Write what `Answer.save` does of every answer; of HTML a single page ``analysis.html``; return the files.
+        """Write what `Answer.save` does of every answer, of HTML one page, and the headline figures; return the files.
+
+        The page is ``analysis.html``, the figures are ``headline.csv``.
 
         Raises
         ------
         OSError
             When a file cannot be written.
         """
-        written = [file for answer in self.values() for file in answer.save(directory, csv=csv, png=png, html=False)]
+        folder = Path(directory)
+        written = [file for answer in self.values() for file in answer.save(folder, csv=csv, png=png, html=False)]
+        folder.mkdir(parents=True, exist_ok=True)
+        if csv:
+            written.append(folder / "headline.csv")
+            self.headline.to_csv(written[-1], index=False)
         if html:
-            folder = Path(directory)
-            folder.mkdir(parents=True, exist_ok=True)
             written.append(folder / "analysis.html")
             written[-1].write_text(page("Analysis", list(self.values())), encoding="utf-8")
         return written

@@ -81,13 +81,13 @@ def context(trace: Trace) -> Answer:
 
 def _with_compactions(steps: pl.DataFrame) -> pl.DataFrame:
     """Add ``before`` (ISL of the step before in the thread) and ``is_compacted``."""
+    steps = steps.with_row_index("row")
     known = steps.filter(pl.col("isl").is_not_null()).select(
-        "thread",
-        "turn",
+        "row",
         pl.col("isl").shift(1).over("thread").alias("before"),
         pl.col("isl").shift(-1).over("thread").alias("after"),
     )
-    rows = steps.join(known, on=["thread", "turn"], how="left", maintain_order="left")
+    rows = steps.join(known, on="row", how="left", maintain_order="left")
     shrunk = (
         (pl.col("before") >= LEAST_TOKENS)
         & (pl.col("isl") < SHRUNK_TO * pl.col("before"))
@@ -95,16 +95,16 @@ def _with_compactions(steps: pl.DataFrame) -> pl.DataFrame:
     )
     earlier = (
         rows.filter(~pl.col("is_subagent"))
-        .select("session", "thread", "turn", "request_time", "isl")
+        .select("session", "row", "request_time", "isl")
         .sort("session", "request_time", nulls_last=True, maintain_order=True)
-        .select("thread", "turn", pl.col("isl").shift(1).over("session").alias("isl_earlier"))
+        .select("row", pl.col("isl").shift(1).over("session").alias("isl_earlier"))
     )
     anew = (
         pl.col("is_reset")
         & (pl.col("isl_earlier") >= LEAST_TOKENS)
         & (pl.col("isl") < SHRUNK_TO * pl.col("isl_earlier"))
     )
-    return rows.join(earlier, on=["thread", "turn"], how="left", maintain_order="left").with_columns(
+    return rows.join(earlier, on="row", how="left", maintain_order="left").with_columns(
         (shrunk.fill_null(value=False) | anew.fill_null(value=False)).alias("is_compacted"),
         pl.coalesce(pl.when(anew).then("isl_earlier"), "before").alias("from"),
     )

@@ -30,7 +30,8 @@ def loop(trace: Trace) -> Answer:
         What a human asks, and all that the agent does until the next such turn of its session, subagents included.
         A human sets off the first turn of a main conversation, and one after a reply without tool calls; a turn after
         a reply with tool calls brings their results, one after a failed turn is the agent's own retry. Where a session
-        goes on in a new conversation while calls were open, its context was reset, and no human spoke.
+        goes on in a new conversation while calls were open, or within 2 s with less than half of the prompt, its
+        context was reset, and no human spoke.
     model step
         A turn of the agent's work: no utility call, and not one that failed.
     run length

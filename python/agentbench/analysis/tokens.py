@@ -33,7 +33,8 @@ LACKING = {
 UNKNOWN = "not told"
 DRAWN = {"isl": "ISL", "isl_new": "ISL_new", "osl": "OSL"}
 FEWEST_TO_DRAW = 5
-"""Steps that a group of turns must have to be drawn in the growth over turns."""
+"""Steps that a group of turns must have to be drawn in the growth over turns, unless there are few in all."""
+MANY_STEPS = 25
 
 
 def tokens(trace: Trace) -> Answer:
@@ -175,7 +176,7 @@ def _draw(figure: Figure, steps: pl.DataFrame) -> None:
     style.count_axis(left.xaxis)
     left.set(title="Tokens of a step (p50)", xlabel="tokens", ylabel="share of steps with at most x, %", ylim=(0, 102))
     style.legend_above(left, 3)
-    growth = _grouped(steps).filter(pl.col("steps") >= min(FEWEST_TO_DRAW, steps.height))
+    growth = _grouped(steps).filter(pl.col("steps") >= min(FEWEST_TO_DRAW, 1 + steps.height // MANY_STEPS))
     at = range(growth.height)
     for color, (column, name) in zip(style.PALETTE, DRAWN.items(), strict=False):
         if steps[column].count() == 0:

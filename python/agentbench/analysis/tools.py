@@ -256,11 +256,13 @@ def _finding(by_tool: pl.DataFrame, tail: pl.DataFrame) -> str:
     if not by_tool.height:
         return ""
     top = f"The {min(TOP, by_tool.height)} tools called most make {by_tool['calls_pct'].head(TOP).sum():.1f} % of calls"
-    long = tail.filter(pl.col("calls") == f"over {style.in_words(LONG_S)}")
-    if not long.height:
+    long = tail.filter((pl.col("calls") == f"over {style.in_words(LONG_S)}") & (pl.col("calls_pct") > 0))
+    fewest = tail.filter(pl.col("calls").str.starts_with("fewest"))
+    if not fewest.height:
         return top
-    calls_pct, time_pct = long["calls_pct"].item(), long["tool_time_pct"].item()
-    return f"{top}; {calls_pct:.3g} % of calls, over 1 min, hold {time_pct:.3g} % of time"
+    held = (long if long.height else fewest).row(0, named=True)
+    over = ", those over 1 min," if long.height else ""
+    return f"{top}; {held['calls_pct']:.3g} % of calls{over} hold {held['tool_time_pct']:.3g} % of tool time"
 
 
 def _missing(trace: Trace, calls: pl.DataFrame) -> list[str]:

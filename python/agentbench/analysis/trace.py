@@ -183,8 +183,10 @@ class Trace:
         """
         of_turn = ["session", "user_request", "agent", "is_subagent", "is_step"]
         from_wall = pl.col("emitted_time") + pl.col("wire_ms") / 1e3
+        # A damaged run may tell a turn twice; its calls are not told twice for that.
+        made_by = self.turns.select("thread", "turn", *of_turn).unique(["thread", "turn"], keep="first")
         return (
-            self._calls.join(self.turns.select("thread", "turn", *of_turn), on=["thread", "turn"], how="left")
+            self._calls.join(made_by, on=["thread", "turn"], how="left")
             .with_columns(pl.coalesce("result_time", from_wall).alias("result_time"))
             .sort("thread", "turn", "index", maintain_order=True)
         )
