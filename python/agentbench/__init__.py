@@ -61,7 +61,7 @@ from agentbench._recording import (
     replay_async,
     sample_trace,
 )
-from agentbench._report import Comparison, Report, compare, report
+from agentbench._report import Comparison, History, Report, compare, history, report
 from agentbench.analysis import Analysis, Answer, analyze
 
 __all__ = [
@@ -81,6 +81,7 @@ __all__ = [
     "ConfigError",
     "GpuError",
     "Handle",
+    "History",
     "ImportProgress",
     "Poller",
     "PowerSampler",
@@ -108,6 +109,7 @@ __all__ = [
     "export_jsonl",
     "export_jsonl_async",
     "harness",
+    "history",
     "import_traces",
     "import_traces_async",
     "metrics_page",

@@ -20,6 +20,7 @@ use super::power_figures::{PowerFigures, replay_power};
 use super::prefix_hits::{PrefixHits, prefix_hits};
 use super::salts::CacheSharing;
 use super::settings::{ContentMode, EndedBy, LengthForcing, ReplaySettings};
+use super::slo::{self, Condition, Metric, Relation};
 use super::statistics::Statistic;
 use crate::clock::unix_seconds;
 use crate::error::Result;
@@ -98,6 +99,18 @@ pub struct ErrorCount {
     pub example: String,
 }
 
+/// What a service level looks at, failed requests counted as the worst possible value: an engine gets no better
+/// by refusing work. Of requests that were answered or failed.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct WithFailures {
+    /// 95th percentile of the time to first token; null where none is known, or where failed requests put it
+    /// beyond every bound.
+    pub ttft_p95_ms: Option<f64>,
+    /// 25th percentile of the output speed of a request, tokens/s; null where none is known.
+    pub output_tokens_per_s_p25: Option<f64>,
+}
+
 /// The figures of a part of the run. Rates are totals over the part's length; null where a figure is
 /// unknown for a request or the part has no length.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -119,6 +132,9 @@ pub struct PartFigures {
     pub output_tokens_per_s: Option<f64>,
     /// Every numeric column of `requests`, and what follows from them, by name.
     pub fields: BTreeMap<String, Statistic>,
+    /// The same with failed requests as the worst; not there in a summary made before there was one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub with_failures: Option<WithFailures>,
 }
 
 /// `summary.json`.
@@ -491,6 +507,18 @@ pub(super) const FIELDS: [(&str, Field); 21] = [
     ("attempts", |row| Some(f64::from(row.attempts))),
 ];
 
+fn with_failures(rows: &[&RequestRow]) -> WithFailures {
+    let value = |metric, percent, relation| {
+        let statistic = slo::Statistic::Percentile(percent);
+        let condition = Condition { metric, statistic, relation, bound: 0.0 };
+        condition.value(rows).filter(|value| value.is_finite())
+    };
+    WithFailures {
+        ttft_p95_ms: value(Metric::Ttft, 95.0, Relation::AtMost),
+        output_tokens_per_s_p25: value(Metric::Speed, 25.0, Relation::AtLeast),
+    }
+}
+
 fn part_figures(rows: &[&RequestRow], duration_s: Option<f64>) -> PartFigures {
     let ok: Vec<&RequestRow> =
         rows.iter().filter(|row| row.status == RequestStatus::Ok).copied().collect();
@@ -521,6 +549,7 @@ fn part_figures(rows: &[&RequestRow], duration_s: Option<f64>) -> PartFigures {
         new_input_tokens_per_s: rate(&new_prompt_tokens),
         output_tokens_per_s: rate(&|row| row.completion_tokens),
         fields,
+        with_failures: Some(with_failures(rows)),
     }
 }
 

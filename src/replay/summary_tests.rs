@@ -85,6 +85,25 @@ fn the_steady_state_and_the_whole_run_have_their_own_figures() {
 }
 
 #[test]
+fn a_failed_request_is_the_worst_of_what_a_service_level_looks_at() {
+    let held = |failures: usize| {
+        let mut requests: Vec<RequestRow> =
+            (0..20_u32).map(|at| row(f64::from(at), Phase::Steady)).collect();
+        requests.extend((0..failures).map(|_| failed(0.0, Phase::Steady, "http 500: no")));
+        let steady = summarize(&requests, &[], &[], &settings()).steady;
+        let held = steady.with_failures.expect("computed");
+        (held.ttft_p95_ms, held.output_tokens_per_s_p25, steady.fields["ttft_ms"].p95)
+    };
+    assert_eq!(held(0), (Some(100.0), Some(100.0), 100.0));
+    // One of 21: the rank of the 95th percentile is the last that was answered.
+    assert_eq!(held(1), (Some(100.0), Some(100.0), 100.0));
+    assert_eq!(held(2), (None, Some(100.0), 100.0));
+    assert_eq!(held(20), (None, Some(0.0), 100.0));
+    let summary = summarize(&[row(0.0, Phase::Tail)], &[], &[], &settings());
+    assert_eq!(summary.steady.with_failures, Some(WithFailures::default()));
+}
+
+#[test]
 fn several_tokens_in_a_chunk_make_chunk_gap_and_itl_differ() {
     let summary = summarize(&[row(0.0, Phase::Steady)], &[], &[], &settings());
     let fields = &summary.steady.fields;

@@ -15,7 +15,21 @@ import click
 
 from agentbench._core import AgentbenchError, __version__, build_profile
 
-from . import analyze, capacity, capture, collect, compare, doctor, engine, export, import_, replay, report, synthesize
+from . import (
+    analyze,
+    capacity,
+    capture,
+    collect,
+    compare,
+    doctor,
+    engine,
+    export,
+    history,
+    import_,
+    replay,
+    report,
+    synthesize,
+)
 from .configuration import PREFIX, configurable
 from .console import print_error
 
@@ -39,7 +53,21 @@ def _with_defaults(command: click.Command) -> click.Command:
     return command
 
 
-for verb in (analyze, capacity, capture, collect, compare, doctor, engine, export, import_, replay, report, synthesize):
+for verb in (
+    analyze,
+    capacity,
+    capture,
+    collect,
+    compare,
+    doctor,
+    engine,
+    export,
+    history,
+    import_,
+    replay,
+    report,
+    synthesize,
+):
     commands.add_command(_with_defaults(configurable(verb.command, lambda: frozenset(commands.commands))))
 
 

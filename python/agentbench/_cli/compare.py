@@ -25,8 +25,15 @@ NOT_WRITTEN = 2
     metavar="FILE",
     help="Write it as Markdown too; - is stdout, without the tables.  [default: not written]",
 )
+@click.option(
+    "--html",
+    "page",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write it as a page with charts too: one file that needs no network.  [default: not written]",
+)
 @click.option("--strict", is_flag=True, help="Exit with 1 when the comparison is unfair.")
-def command(runs: tuple[Path, ...], markdown_file: Path | None, *, strict: bool) -> int:
+def command(runs: tuple[Path, ...], markdown_file: Path | None, page: Path | None, *, strict: bool) -> int:
     """Put runs side by side, with absolute and relative differences to the first.
 
     On top stands where their settings differ in a way that makes the comparison unfair, and what keeps figures of a
@@ -35,15 +42,18 @@ def command(runs: tuple[Path, ...], markdown_file: Path | None, *, strict: bool)
     made = compare(*runs)
     if markdown_file is not None and str(markdown_file) == "-":
         sys.stdout.write(made.to_markdown())
+        markdown_file = None
     else:
         results().print(made, crop=False)
-        if markdown_file is not None:
-            try:
-                write_whole(markdown_file, made.to_markdown())
-            except OSError as error:
-                print_error(f"{markdown_file}: {error.strerror}; name another file with --md")
-                return NOT_WRITTEN
-            print_note(f"written: {markdown_file}")
+    for file, text in ((markdown_file, made.to_markdown), (page, made.to_html)):
+        if file is None:
+            continue
+        try:
+            write_whole(file, text())
+        except OSError as error:
+            print_error(f"{file}: {error.strerror}; name another file")
+            return NOT_WRITTEN
+        print_note(f"written: {file}")
     if strict and not made.fair:
         print_error(f"the comparison is unfair: {', '.join(difference.setting for difference in made.unfair)}")
         return UNFAIR

@@ -12,12 +12,13 @@ from agentbench._report.compared import figures_of
 from agentbench._report.fairness import Difference, Side, differing, unfair
 from agentbench._report.flags import flags
 from agentbench._report.replayed import headline_part
-from agentbench._report.report import summary_of
+from agentbench._report.report import needed, summary_of
 from agentbench._report.sections import Document, Flag, Section
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
     import pandas as pd
 
@@ -72,11 +73,27 @@ class Comparison(Document):
     unfair: tuple[Difference, ...] = ()
     differing: tuple[Difference, ...] = ()
     figures: tuple[Figure, ...] = field(default=(), repr=False)
+    paths: tuple[Path, ...] = field(default=(), repr=False)
 
     @property
     def fair(self) -> bool:
         """Whether no setting differs in a way that makes the comparison unfair."""
         return not self.unfair
+
+    def to_html(self) -> str:
+        """Return it as one HTML page with charts, which needs no network; what makes it unfair stands on top.
+
+        Raises
+        ------
+        ModuleNotFoundError
+            When a library of the extra ``report`` is missing; the text names the extra.
+        TraceError
+            When a table of a run cannot be read.
+        """
+        needed()
+        from agentbench._report.html.compared import compared_page  # noqa: PLC0415 the libraries of an extra
+
+        return compared_page(self, [Run.open(path) for path in self.paths])
 
     def to_pandas(self) -> pd.DataFrame:
         """Return a row for every figure and every run after the first.
@@ -152,6 +169,7 @@ def compare(*runs: Run | str | os.PathLike[str]) -> Comparison:
         unfair=unfair_settings,
         differing=other_settings,
         figures=figures,
+        paths=tuple(run.path for run in opened),
     )
 
 

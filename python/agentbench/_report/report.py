@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agentbench._core import Run
+from agentbench._core import ConfigError, Run
 from agentbench._report import captured, replayed
 from agentbench._report.conditions import conditions
 from agentbench._report.flags import flags
 from agentbench._report.levels import capacity_sections
 from agentbench._report.sections import Document
+from agentbench._report.verdict import MEASURES, Verdict, verdict, verdict_section, with_thresholds
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from agentbench._report.sections import Section
+    from agentbench._report.verdict import Measure
 
 REPORT = "report.md"
+PAGE = "report.html"
 OWN_EYES = 0o600
 """Like every file of a run directory, a report is its owner's alone."""
 REPLAYED = {"replay", "capacity"}
@@ -34,6 +40,47 @@ class Report(Document):
 
     path: Path = field(default=Path())
     summary: dict[str, Any] = field(default_factory=dict, repr=False)
+    verdict: Verdict = field(default_factory=lambda: Verdict(None))
+    measures: tuple[Measure, ...] = field(default=MEASURES, repr=False)
+
+    def to_html(self) -> str:
+        """Return it as one HTML page with charts, which needs no network.
+
+        Raises
+        ------
+        ModuleNotFoundError
+            When a library of the extra ``report`` is missing; the text names the extra.
+        TraceError
+            When a table of the run cannot be read.
+        """
+        needed()
+        from agentbench._report.html.page import run_page  # noqa: PLC0415 the libraries of an extra
+
+        return run_page(self, Run.open(self.path), self.measures)
+
+    def write_html(self, to: str | os.PathLike[str] | None = None) -> Path:
+        """Write it as HTML, by default as ``report.html`` into the run directory.
+
+        Parameters
+        ----------
+        to
+            The file to write in its place.
+
+        Returns
+        -------
+        Path
+            What was written.
+
+        Raises
+        ------
+        ModuleNotFoundError
+            When a library of the extra ``report`` is missing; the text names the extra.
+        OSError
+            When the file cannot be written.
+        """
+        target = self.path / PAGE if to is None else Path(to)
+        write_whole(target, self.to_html())
+        return target
 
     def write(self, to: str | os.PathLike[str] | None = None) -> Path:
         """Write it as Markdown, by default as ``report.md`` into the run directory.
@@ -58,8 +105,8 @@ class Report(Document):
         return target
 
 
-def report(run: Run | str | os.PathLike[str]) -> Report:
-    """Report what a run came to: validity flags, conditions, figures.
+def report(run: Run | str | os.PathLike[str], *, thresholds: Iterable[str] = ()) -> Report:
+    """Report what a run came to: validity flags, a verdict, conditions, figures.
 
     Of a run that was killed, everything is computed anew from the rows that had reached the disk.
 
@@ -67,14 +114,20 @@ def report(run: Run | str | os.PathLike[str]) -> Report:
     ----------
     run
         A run of any kind, or its directory.
+    thresholds
+        What the words of the verdict need, such as ``ttft.good=2s``, ``speed.ok=20`` (tokens/s) or
+        ``completion.good=80%``, where it is not as published.
 
     Returns
     -------
     Report
-        With ``to_markdown()``, ``write()``, and shown by Jupyter and rich as it is.
+        With ``verdict``, ``to_markdown()``, ``write()``, ``to_html()``, ``write_html()``, and shown by Jupyter and
+        rich as it is.
 
     Raises
     ------
+    ConfigError
+        When a threshold cannot be read, or thresholds are out of order.
     TraceError
         When there is no run, or it cannot be read.
 
@@ -82,22 +135,35 @@ def report(run: Run | str | os.PathLike[str]) -> Report:
     --------
     >>> print(agentbench.report("results/mine").to_markdown())  # doctest: +SKIP
     """
+    try:
+        measures = with_thresholds(thresholds)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
     opened = run if isinstance(run, Run) else Run.open(run)
     summary, manifest = summary_of(opened), opened.manifest
+    found = flags(summary, manifest)
+    judged = verdict(summary, found, measures)
     return Report(
         title=f"agentbench {manifest['kind']}: {opened.path.name or opened.path}",
         headline=_headline(summary, manifest),
-        flags=flags(summary, manifest),
-        sections=_sections(summary, manifest),
+        flags=found,
+        sections=_sections(summary, manifest, judged),
         path=opened.path,
         summary=summary,
+        verdict=judged,
+        measures=measures,
     )
 
 
 def summary_of(run: Run) -> dict[str, Any]:
     """Return the run's own summary; one computed from its tables where it was killed, or never has one."""
     kept = run.summary() if run.manifest["complete"] else None
-    return kept if kept is not None else run.summarize()
+    return kept if kept is not None and _is_of_today(kept) else run.summarize()
+
+
+def _is_of_today(summary: dict[str, Any]) -> bool:
+    """Whether a summary has what a verdict needs, which earlier versions did not keep."""
+    return "steady" not in summary or "with_failures" in summary["steady"]
 
 
 def write_whole(target: Path, text: str) -> None:
@@ -121,13 +187,30 @@ def _headline(summary: dict[str, Any], manifest: dict[str, Any]) -> str:
     return replayed.headline(summary)
 
 
-def _sections(summary: dict[str, Any], manifest: dict[str, Any]) -> tuple[Section, ...]:
+def _sections(summary: dict[str, Any], manifest: dict[str, Any], judged: Verdict) -> tuple[Section, ...]:
     held = conditions(summary, manifest)
     if manifest["kind"] not in REPLAYED:
         return held, *captured.capture_sections(summary, manifest)
+    top = verdict_section(judged)
     if not summary.get("capacity"):
-        return held, *replayed.replay_sections(summary)
-    return held, *capacity_sections(summary["capacity"]), *_of_one_level(summary)
+        return top, held, *replayed.replay_sections(summary)
+    return top, held, *capacity_sections(summary["capacity"]), *_of_one_level(summary)
+
+
+def needed() -> None:
+    """Say in one line how to get what a page of HTML needs, where that is missing.
+
+    Raises
+    ------
+    ModuleNotFoundError
+        Naming the extra.
+    """
+    for name in ("bokeh", "polars"):
+        if find_spec(name) is None:
+            remedy = 'pip install "agentbench-serving[report]"'
+            raise ModuleNotFoundError(
+                f"{name}, which draws reports, is not installed; install it with: {remedy}", name=name
+            )
 
 
 def _of_one_level(summary: dict[str, Any]) -> tuple[Section, ...]:

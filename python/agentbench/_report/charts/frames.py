@@ -1,0 +1,121 @@
+"""The tables of every kind of run in one form: one row for each request, with times in seconds after the run's start.
+
+`requests` has, of a replay as of a recording: ``lane`` (the agent, or the session of a recording), ``start_s``,
+``first_s`` and ``end_s`` (sent, first output, end), ``status`` (ok, failed, cancelled), ``ttft_s``, ``speed`` (output
+tokens/s after the first), ``isl``, ``cached``, ``osl``, ``wait_s`` (for tools or a human, before it), ``turn``,
+``thread``, ``phase``, ``level``, ``error``. What is not known is null.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+if TYPE_CHECKING:
+    from agentbench._core import Run
+
+MILLISECONDS_PER_SECOND = 1e3
+NANOSECONDS_PER_SECOND = 1e9
+LONGEST_ERROR = 160
+FEWEST_TOKENS = 2
+"""Below this many output tokens a request has no speed."""
+LANE_SHOWN = 12
+LOCAL = "answered_locally"
+
+
+def start_of(summary: dict[str, Any], manifest: dict[str, Any]) -> float:
+    """Return the wall time that is 0 on the run clock, in seconds."""
+    anchor = summary.get("settings", {}).get("clock_anchor_ns") or manifest["clock_anchor_ns"]
+    return float(anchor / NANOSECONDS_PER_SECOND)
+
+
+def requests(run: Run, start: float) -> pl.DataFrame:
+    """Return every request of a run that sent them or recorded them, by its start."""
+    frame = _sent(run.requests().to_polars()) if len(run.requests()) else _recorded(run.turns().to_polars(), start)
+    return frame.sort("start_s", maintain_order=True)
+
+
+def of_part(frame: pl.DataFrame, summary: dict[str, Any]) -> pl.DataFrame:
+    """Return the requests that stand in the headline: answered whole, and of the steady state and level it is of."""
+    answered = frame.filter(pl.col("status") == "ok")
+    if "settings" not in summary:
+        return answered
+    level = (summary.get("capacity") or {}).get("level")
+    if level is not None:
+        answered = answered.filter(pl.col("level") == level)
+    return answered.filter(pl.col("phase") == "steady") if summary["steady"]["fields"] else answered
+
+
+def _sent(table: pl.DataFrame) -> pl.DataFrame:
+    start = pl.col("sent_at_ms") / MILLISECONDS_PER_SECOND
+    return table.select(
+        pl.concat_str(pl.lit("agent "), pl.col("agent_id")).alias("lane"),
+        pl.col("agent_id").cast(pl.Int64).alias("order"),
+        start.alias("start_s"),
+        (start + pl.col("ttft_ms") / MILLISECONDS_PER_SECOND).alias("first_s"),
+        (start + pl.col("e2e_ms") / MILLISECONDS_PER_SECOND).alias("end_s"),
+        pl.col("status").cast(pl.String),
+        (pl.col("ttft_ms") / MILLISECONDS_PER_SECOND).alias("ttft_s"),
+        _speed((pl.col("last_token_ms") - pl.col("ttft_ms")) / MILLISECONDS_PER_SECOND, pl.col("completion_tokens")),
+        pl.col("prompt_tokens").alias("isl"),
+        pl.col("cached_tokens").alias("cached"),
+        pl.col("completion_tokens").alias("osl"),
+        (pl.col("tool_wait_ms") / MILLISECONDS_PER_SECOND).alias("wait_s"),
+        pl.col("turn"),
+        pl.col("thread_id").str.slice(0, LANE_SHOWN).alias("thread"),
+        pl.col("phase").cast(pl.String),
+        pl.col("level"),
+        _short(pl.col("error")),
+    )
+
+
+def _recorded(table: pl.DataFrame, start: float) -> pl.DataFrame:
+    if "changes" in table.columns:
+        local = pl.col("changes").list.contains(LOCAL).fill_null(value=False)
+        table = table.filter(~local)
+    cancelled = pl.col("outcome").cast(pl.String) == "client_cancelled"
+    answered = pl.col("outcome").cast(pl.String) == "ok"
+    lanes = table.group_by("session_id").agg(pl.col("request_time").min().alias("began")).sort("began", "session_id")
+    lanes = lanes.with_row_index("order").select("session_id", pl.col("order").cast(pl.Int64))
+    return table.join(lanes, on="session_id", how="left").select(
+        pl.concat_str(pl.lit("session "), pl.col("session_id").str.slice(0, LANE_SHOWN)).alias("lane"),
+        pl.col("order"),
+        (pl.col("request_time") - start).alias("start_s"),
+        (pl.col("first_output_time") - start).alias("first_s"),
+        (pl.col("response_end_time") - start).alias("end_s"),
+        pl.when(answered)
+        .then(pl.lit("ok"))
+        .when(cancelled)
+        .then(pl.lit("cancelled"))
+        .otherwise(pl.lit("failed"))
+        .alias("status"),
+        (pl.col("ttft_ms") / MILLISECONDS_PER_SECOND).alias("ttft_s"),
+        _speed(pl.col("last_output_time") - pl.col("first_output_time"), pl.col("osl")),
+        pl.col("isl"),
+        pl.col("isl_cached").alias("cached"),
+        pl.col("osl"),
+        (pl.col("tool_exec_ms") / MILLISECONDS_PER_SECOND).alias("wait_s"),
+        pl.col("turn"),
+        pl.col("thread_id").str.slice(0, LANE_SHOWN).alias("thread"),
+        pl.lit(None, dtype=pl.String).alias("phase"),
+        pl.lit(None, dtype=pl.UInt32).alias("level"),
+        _short(pl.col("error")),
+    )
+
+
+def _speed(span_s: pl.Expr, tokens: pl.Expr) -> pl.Expr:
+    known = (tokens >= FEWEST_TOKENS) & (span_s > 0)
+    return pl.when(known).then((tokens.cast(pl.Float64) - 1.0) / span_s).alias("speed")
+
+
+def _short(error: pl.Expr) -> pl.Expr:
+    return error.cast(pl.String).str.slice(0, LONGEST_ERROR).alias("error")
+
+
+def thinned(frame: pl.DataFrame, most: int) -> pl.DataFrame:
+    """Return at most about `most` rows, evenly over the table, with the first and the last of it."""
+    if len(frame) <= most:
+        return frame
+    step = (len(frame) - 1) / (most - 1)
+    return frame[sorted({round(step * index) for index in range(most)})]

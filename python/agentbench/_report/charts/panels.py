@@ -1,0 +1,135 @@
+"""Which charts and tables a report shows of a run, in which order, and the conditions that each bears."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from agentbench._figures import count, number
+from agentbench._report.charts import capacity, frames, latency, series, shares, timeline
+from agentbench._report.conditions import engine_in_words
+from agentbench._report.replayed import headline_part
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import polars as pl
+
+    from agentbench._core import Run
+    from agentbench._report.charts.model import Chart
+    from agentbench._report.verdict import Measure
+
+
+@dataclass(frozen=True, eq=False)
+class Panel:
+    """A part of the page: charts under a heading. `tables` begin the titles of the report's sections that go here."""
+
+    name: str
+    title: str
+    charts: tuple[Chart, ...] = ()
+    tables: tuple[str, ...] = ()
+    text: str = ""
+
+
+def panels(run: Run, summary: dict[str, Any], measures: Sequence[Measure]) -> tuple[Panel, ...]:
+    """Return the panels of a run's report."""
+    manifest = run.manifest
+    start = frames.start_of(summary, manifest)
+    everything = frames.requests(run, start)
+    part = frames.of_part(everything, summary)
+    who = "agent" if "settings" in summary else "session"
+    of_part, of_run = _conditions(summary, manifest, len(part)), _whole(summary, manifest, len(everything))
+    of_summary = _of_summary(summary, manifest, of_run)
+    return tuple(_panels(run, summary, measures, start, everything, part, who, of_part, of_run, of_summary))
+
+
+def _panels(
+    run: Run,
+    summary: dict[str, Any],
+    measures: Sequence[Measure],
+    start: float,
+    everything: pl.DataFrame,
+    part: pl.DataFrame,
+    who: str,
+    of_part: str,
+    of_run: str,
+    of_summary: str,
+) -> Iterator[Panel]:
+    if summary.get("capacity"):
+        yield Panel(
+            "capacity", "Capacity", capacity.capacity_charts(run, of_run), ("capacity", "levels", "work of the levels")
+        )
+    for column, name, title in (
+        (latency.TTFT, "ttft", "Time to first token"),
+        (latency.SPEED, "speed", "Output speed"),
+    ):
+        charts = (
+            latency.distribution(part, column, of_part, measures),
+            latency.over_agents(part, column, of_part, who),
+            latency.over_context(part, column, of_part),
+        )
+        yield Panel(
+            name,
+            title,
+            charts,
+            ("steady state", "whole run", "level ", "of a turn", "throughput") if column == latency.TTFT else (),
+        )
+    windows = timeline.windows_of(summary)
+    time = (timeline.timeline(everything, of_run, who, windows), timeline.where_time_goes(part, of_part, who))
+    yield Panel("timeline", "Timeline", time, ("counts", "recorded"))
+    yield Panel(
+        "cache",
+        "Prefix cache",
+        (shares.cache_hits(summary, of_summary), shares.hits_by_context(part, of_part)),
+        ("prefix hit rate",),
+    )
+    yield Panel("engine", "Engine", series.engine_charts(run, start, of_run), ("engines",))
+    yield Panel("power", "Power and energy", (series.power_chart(run, start, of_run),), ("power",))
+    yield Panel("tools", "Tools and waits", (shares.tool_time(run, part, of_part),), ("tools",))
+    yield Panel("failures", "Failures", (), ("failed requests",), "" if _failed(everything) else "No request failed.")
+
+
+def _failed(everything: pl.DataFrame) -> bool:
+    return bool((everything["status"] == "failed").sum())
+
+
+def _conditions(summary: dict[str, Any], manifest: dict[str, Any], shown: int) -> str:
+    """Return what the figures of the headline's requests hold under."""
+    if "settings" not in summary:
+        return _whole(summary, manifest, shown)
+    name, part = headline_part(summary)
+    level = (summary.get("capacity") or {}).get("level")
+    words = [name if level is None else f"{name} of level {level}"]
+    if part["duration_s"] is not None:
+        words[0] += f" ({number(part['duration_s'])} s)"
+    return ", ".join([*words, *_agents(summary, level), f"{count(shown)} requests", *_engine(manifest)])
+
+
+def _whole(summary: dict[str, Any], manifest: dict[str, Any], shown: int) -> str:
+    words = ["whole run", *_agents(summary, None), f"{count(shown)} requests"]
+    return ", ".join([*words, *_engine(manifest)])
+
+
+def _of_summary(summary: dict[str, Any], manifest: dict[str, Any], of_run: str) -> str:
+    """Return what the summary's figures outside the steady state are of: the run, or a search's one level."""
+    level = (summary.get("capacity") or {}).get("level")
+    if level is None:
+        return of_run
+    words = [f"all of level {level}", *_agents(summary, level), f"{count(summary['requests']['sent'])} requests"]
+    return ", ".join([*words, *_engine(manifest)])
+
+
+def _agents(summary: dict[str, Any], level: int | None) -> Iterator[str]:
+    if "settings" not in summary:
+        return
+    search = summary.get("capacity")
+    if not search:
+        yield f"{count(summary['agents'])} agents"
+    elif level is not None:
+        yield from (f"{count(row['agents'])} agents" for row in search["curve"] if row["level"] == level)
+
+
+def _engine(manifest: dict[str, Any]) -> Iterator[str]:
+    engine = manifest.get("engine")
+    if engine:
+        yield " ".join(filter(None, [engine.get("model"), f"on {engine_in_words(manifest)}"]))
