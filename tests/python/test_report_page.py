@@ -70,8 +70,9 @@ def _columns(source: dict[str, Any]) -> Iterator[tuple[str, np.ndarray[Any, Any]
 
 
 def source_with(text: str, *columns: str) -> dict[str, np.ndarray[Any, Any]]:
-    (found,) = [source for source in embedded(text) if set(columns) <= source.keys()]
-    return found
+    """The longest data source that has these columns."""
+    found = [source for source in embedded(text) if set(columns) <= source.keys()]
+    return max(found, key=lambda source: len(source[columns[0]]))
 
 
 def card(text: str, label: str) -> tuple[str, str]:
