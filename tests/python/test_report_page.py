@@ -18,6 +18,7 @@ from tests.python.traffic import agentbench
 import agentbench as package
 from agentbench._cli import run as command_line
 from agentbench._figures import number
+from agentbench.analysis import QUESTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -197,7 +198,11 @@ def test_a_recording_has_a_page_without_a_verdict(captured: Captured) -> None:
     assert '<p class="word">no verdict</p>' in text
     turns = package.Run.open(captured.path).turns().to_pandas()
     assert card(text, "turns")[0] == str(len(turns))
-    assert card(text, "prompt tokens")[0] == f"{turns['isl'].sum():,} tokens"
+    asked = re.findall(r'data-question="(\w+)"', text)
+    assert asked == list(QUESTIONS)
+    overview = package.analyze(captured.path)["overview"].headline[0]
+    assert f'<td class="text">{html.escape(overview.name)}</td>' in text
+    assert card(text, "prompt tokens")[0] == f"{turns['isl'].sum():,}"
 
 
 def test_the_command_writes_it(replayed: package.Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

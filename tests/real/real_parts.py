@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -48,6 +49,26 @@ CONTEXT_TOKENS = 131_072
 OUTPUT_TOKENS = 128
 # Agents start slowly on a busy machine.
 SESSION_SECONDS = 600
+
+
+# No network but the loopback, no keyring, no first-run pages; the sandbox of a browser cannot be had as root.
+CHROMIUM_FLAGS = [
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    *(["--no-sandbox"] if os.geteuid() == 0 else []),
+]
+
+
+def chromium() -> Path:
+    """The browser that looks at pages."""
+    found = shutil.which("chromium") or shutil.which("chromium-browser")
+    if found is None:
+        pytest.fail(f"no chromium; run tests/real/setup.sh {ROOT} first, or on Debian: apt-get install chromium")
+    return Path(found)
 
 
 def free_port() -> int:

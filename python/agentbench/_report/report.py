@@ -54,9 +54,12 @@ class Report(Document):
             When a table of the run cannot be read.
         """
         needed()
-        from agentbench._report.html.page import run_page  # noqa: PLC0415 the libraries of an extra
+        from agentbench._report.html.answers import answers_html  # noqa: PLC0415 the libraries of an extra
+        from agentbench._report.html.page import run_page  # noqa: PLC0415 the same
 
-        return run_page(self, Run.open(self.path), self.measures)
+        run = Run.open(self.path)
+        questions = answers_html(run) if "settings" not in self.summary and len(run.turns()) else ""
+        return run_page(self, run, self.measures, questions)
 
     def write_html(self, to: str | os.PathLike[str] | None = None) -> Path:
         """Write it as HTML, by default as ``report.html`` into the run directory.
@@ -205,7 +208,7 @@ def needed() -> None:
     ModuleNotFoundError
         Naming the extra.
     """
-    for name in ("bokeh", "polars"):
+    for name in ("bokeh", "polars", "pandas", "matplotlib"):
         if find_spec(name) is None:
             remedy = 'pip install "agentbench-serving[report]"'
             raise ModuleNotFoundError(

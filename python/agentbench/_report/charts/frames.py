@@ -63,7 +63,7 @@ def _sent(table: pl.DataFrame) -> pl.DataFrame:
         pl.col("completion_tokens").alias("osl"),
         (pl.col("tool_wait_ms") / MILLISECONDS_PER_SECOND).alias("wait_s"),
         pl.col("turn"),
-        pl.col("thread_id").str.slice(0, LANE_SHOWN).alias("thread"),
+        _end(pl.col("thread_id")).alias("thread"),
         pl.col("phase").cast(pl.String),
         pl.col("level"),
         _short(pl.col("error")),
@@ -79,7 +79,7 @@ def _recorded(table: pl.DataFrame, start: float) -> pl.DataFrame:
     lanes = table.group_by("session_id").agg(pl.col("request_time").min().alias("began")).sort("began", "session_id")
     lanes = lanes.with_row_index("order").select("session_id", pl.col("order").cast(pl.Int64))
     return table.join(lanes, on="session_id", how="left").select(
-        pl.concat_str(pl.lit("session "), pl.col("session_id").str.slice(0, LANE_SHOWN)).alias("lane"),
+        pl.concat_str(pl.lit("session "), _end(pl.col("session_id"))).alias("lane"),
         pl.col("order"),
         (pl.col("request_time") - start).alias("start_s"),
         (pl.col("first_output_time") - start).alias("first_s"),
@@ -97,11 +97,16 @@ def _recorded(table: pl.DataFrame, start: float) -> pl.DataFrame:
         pl.col("osl"),
         (pl.col("tool_exec_ms") / MILLISECONDS_PER_SECOND).alias("wait_s"),
         pl.col("turn"),
-        pl.col("thread_id").str.slice(0, LANE_SHOWN).alias("thread"),
+        _end(pl.col("thread_id")).alias("thread"),
         pl.lit(None, dtype=pl.String).alias("phase"),
         pl.lit(None, dtype=pl.UInt32).alias("level"),
         _short(pl.col("error")),
     )
+
+
+def _end(name: pl.Expr) -> pl.Expr:
+    """The end of a long name: beginnings are often alike."""
+    return pl.when(name.str.len_chars() > LANE_SHOWN).then(pl.lit("…") + name.str.slice(-LANE_SHOWN)).otherwise(name)
 
 
 def _speed(span_s: pl.Expr, tokens: pl.Expr) -> pl.Expr:

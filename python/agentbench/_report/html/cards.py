@@ -98,8 +98,8 @@ def _of_turns(summary: dict[str, Any]) -> Iterator[Card]:
     totals, fields = summary["totals"], summary["fields"]
     yield Card("turns", count(totals["turns"]), "", f"{count(totals['failed'])} not answered whole")
     yield Card("sessions", count(totals["sessions"]), "", f"{count(totals['threads'])} threads")
-    yield Card("prompt tokens", count(totals["isl"]), "tokens", "all turns")
-    yield Card("output tokens", count(totals["osl"]), "tokens", "all turns")
+    yield Card("prompt tokens", count(totals["isl"]), "", "all turns")
+    yield Card("output tokens", count(totals["osl"]), "", "all turns")
     yield Card("prompt tokens from cache", *_percent(usage_hits_pct(totals)), "by usage, where it tells it")
     for label, name, unit, scale in (("TTFT", "ttft_ms", "s", 1e-3), ("tool time", "tool_exec_ms", "s", 1e-3)):
         statistic = fields.get(name)

@@ -140,6 +140,7 @@ def _figure(chart: Chart) -> Any:
         sizing_mode="stretch_width",
         min_width=240,
         tools=tools,
+        active_drag="xbox_zoom" if chart.zoom else None,
         toolbar_location="above" if chart.zoom else None,
         x_axis_type="log" if chart.x.log else "linear",
         y_axis_type="log" if chart.y.log else "linear",

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from agentbench._report.charts.panels import Panel
     from agentbench._report.html.cards import Card
     from agentbench._report.report import Report
-    from agentbench._report.sections import Document, Flag
+    from agentbench._report.sections import Flag
     from agentbench._report.verdict import Measure, Verdict
 
 CONDITIONS = "conditions"
@@ -33,8 +33,8 @@ ALWAYS_OPEN = 24
 """Tables of more rows than this are folded until a reader opens them."""
 
 
-def run_page(made: Report, run: Run, measures: Sequence[Measure]) -> str:
-    """Return the page of a run."""
+def run_page(made: Report, run: Run, measures: Sequence[Measure], questions: str = "") -> str:
+    """Return the page of a run; `questions` is what was asked of a recording, as HTML."""
     parts = panels(run, made.summary, measures)
     script, places = drawn(parts).parts()
     sections = {section.title: section for section in made.sections}
@@ -43,10 +43,12 @@ def run_page(made: Report, run: Run, measures: Sequence[Measure]) -> str:
         _cards(cards(made.summary, made.verdict)),
         flags_html(made.flags),
         _conditions(sections.get(CONDITIONS)),
+        questions,
         *[panel_html(panel, places, _tables_of(panel, made.sections)) for panel in parts],
         _method(made.summary, run.manifest),
     ]
-    contents = [(panel.name, panel.title) for panel in parts] + [("method", "Method")]
+    asked = [("questions", "Questions")] if questions else []
+    contents = [*asked, *[(panel.name, panel.title) for panel in parts], ("method", "Method")]
     return page(made.title, body, contents, script)
 
 
@@ -76,9 +78,12 @@ def page(title: str, body: Iterable[str], contents: Sequence[tuple[str, str]], s
     )
 
 
-def _header(made: Document, manifest: dict[str, Any], found: Verdict) -> str:
+def _header(made: Report, manifest: dict[str, Any], found: Verdict) -> str:
     simulated = bool((manifest.get("engine") or {}).get("simulated"))
-    ribbon = '<p class="ribbon">SIMULATED: no figure here says anything about any hardware</p>' if simulated else ""
+    labels = ["SIMULATED: no figure here says anything about any hardware"] if simulated else []
+    if manifest["synthetic"] and "settings" not in made.summary:
+        labels.append("SYNTHETIC: this recording is made up after published statistics")
+    ribbon = "".join(f'<p class="ribbon">{label}</p>' for label in labels)
     word = found.word or "no verdict"
     told = "The worst of the words below; a failed request counts as the worst value." if found.word else found.reason
     caveats = f'<p class="caveats">{escape(", ".join(found.caveats))}</p>' if found.caveats else ""

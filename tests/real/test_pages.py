@@ -1,0 +1,245 @@
+"""Reports' pages in a real browser: each figure is drawn, hovering tells of it, nothing overlaps or asks the network.
+
+Screenshots go to the folder named by AGENTBENCH_SCREENSHOTS, for people to look at; else to pytest's own.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import polars as pl
+import pytest
+from playwright.sync_api import sync_playwright
+from real_parts import CHROMIUM_FLAGS, chromium
+
+import agentbench as library
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from playwright.sync_api import Browser, Page
+
+WIDE, NARROW = 1_400, 400
+HEIGHT = 900
+DRAWN = "() => window.Bokeh && Bokeh.documents.length && Bokeh.documents.every((document) => document.is_idle)"
+# Bokeh keeps canvases and tooltips in shadow roots.
+WALK = """
+  const found = (root, test) => {
+    const hits = []
+    for (const part of root.querySelectorAll("*")) {
+      if (test(part)) hits.push(part)
+      if (part.shadowRoot) hits.push(...found(part.shadowRoot, test))
+    }
+    return hits
+  }
+"""
+# Of each chart that has a place for one: how many pixels of its canvases are not clear.
+PAINTED = (
+    "() => {"
+    + WALK
+    + """
+  const painted = {}
+  for (const figure of document.querySelectorAll("figure[data-chart]")) {
+    if (figure.querySelector(".missing")) continue
+    let pixels = 0
+    for (const canvas of found(figure, (part) => part.tagName === "CANVAS")) {
+      if (!canvas.width || !canvas.height) continue
+      const data = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data
+      for (let at = 3; at < data.length; at += 4) pixels += data[at] > 0
+    }
+    painted[figure.dataset.chart] = pixels
+  }
+  return painted
+}"""
+)
+TOOLTIPS = (
+    "() => {"
+    + WALK
+    + """
+  const shown = found(document, (part) => part.classList.contains("bk-Tooltip") && part.getBoundingClientRect().height)
+  return shown.map((part) => found(part.shadowRoot, (inner) => /bk-tooltip-row/.test(inner.className))
+    .map((inner) => inner.textContent).join(" "))
+}"""
+)
+# Axis labels are drawn into the canvas; headings, keys and notes are text, which must stay in its own box.
+OUTSIDE = """() => [...document.querySelectorAll("figure, .card, .flags, dl, header")].filter((part) => {
+  const box = part.getBoundingClientRect()
+  return box.right > document.documentElement.clientWidth + 1 || part.scrollWidth > part.clientWidth + 1
+}).map((part) => part.className || part.tagName)"""
+TIMELINE_X = """() => {
+  const plot = Bokeh.documents[0].roots().find((root) => root.name === "timeline")
+  return [plot.x_range.start, plot.x_range.end]
+}"""
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """Debian's Chromium; Playwright's own is never fetched."""
+    with sync_playwright() as driver:
+        started = driver.chromium.launch(executable_path=str(chromium()), args=CHROMIUM_FLAGS)
+        yield started
+        started.close()
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, library.Run]:
+    """A replay and a search on the embedded engine, and the bundled recording."""
+    root = tmp_path_factory.mktemp("runs")
+    with library.SimulatedEngine(speed="gpu-8b") as engine:
+        replayed = library.replay(
+            library.sample_trace(), url=engine.url, agents=4, duration_s=8.0, out=root / "replay", power="constant:300"
+        )
+        searched = library.capacity(
+            library.sample_trace(), url=engine.url, slo=["ttft.p95<=2s", "speed.p25>=20"], max_agents=2, gpu_count=1,
+            out=root / "capacity", min_steady_s=1.0, min_requests_per_agent=1,
+        )  # fmt: skip
+    return {"replay": replayed, "capacity": searched, "recording": library.Run.open(library.sample_trace())}
+
+
+@pytest.fixture(scope="module")
+def pages(runs: dict[str, library.Run], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Their pages, one of a comparison, and one of ten thousand requests."""
+    root = tmp_path_factory.mktemp("pages")
+    written = {name: library.report(run).write_html(root / f"{name}.html") for name, run in runs.items()}
+    written["compare"] = root / "compare.html"
+    written["compare"].write_text(library.compare(runs["replay"], runs["capacity"]).to_html())
+    written["large"] = library.report(large(runs["replay"], root / "large")).write_html(root / "large.html")
+    return written
+
+
+def large(run: library.Run, to: Path, requests: int = 10_000) -> library.Run:
+    """The replay's requests over and over, each copy later by the run's length and by agents of its own."""
+    import shutil
+
+    shutil.copytree(run.path, to)
+    (to / "summary.json").unlink()
+    sent = run.requests().to_polars()
+    agents = int(sent["agent_id"].max()) + 1  # type: ignore[arg-type]
+    copies = -(-requests // len(sent))
+    many = [
+        sent.with_columns((pl.col("agent_id") + copy % 10 * agents).cast(pl.UInt32), pl.col("sent_at_ms") + copy * 97.0)
+        for copy in range(copies)
+    ]
+    pl.concat(many).head(requests).write_parquet(to / "requests.parquet")
+    return library.Run.open(to)
+
+
+class Opened:
+    """A page in the browser with what it complained of and whom it asked."""
+
+    def __init__(self, browser: Browser, file: Path, width: int, scheme: str) -> None:
+        self.context = browser.new_context(viewport={"width": width, "height": HEIGHT}, color_scheme=scheme)  # type: ignore[arg-type]
+        self.page: Page = self.context.new_page()
+        self.errors: list[str] = []
+        self.asked: list[str] = []
+        self.page.on(
+            "console", lambda said: self.errors.append(said.text) if said.type in {"error", "warning"} else None
+        )
+        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.page.on("request", lambda request: self.asked.append(request.url))
+        self.page.goto(file.as_uri())
+        self.page.wait_for_function(DRAWN, timeout=60_000)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.context.close()
+
+
+@pytest.fixture
+def screenshots(tmp_path: Path) -> Path:
+    """Where pictures go."""
+    folder = Path(os.environ.get("AGENTBENCH_SCREENSHOTS", tmp_path))
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+VIEWS = [(WIDE, "light"), (WIDE, "dark"), (NARROW, "light")]
+
+
+@pytest.mark.parametrize("name", ["replay", "capacity", "recording", "compare", "large"])
+@pytest.mark.parametrize(("width", "scheme"), VIEWS)
+def test_a_page_is_drawn_whole(
+    browser: Browser, pages: dict[str, Path], screenshots: Path, name: str, width: int, scheme: str
+) -> None:
+    with Opened(browser, pages[name], width, scheme) as opened:
+        page = opened.page
+        painted: dict[str, int] = page.evaluate(PAINTED)
+        assert len(painted) >= 3
+        assert all(pixels > 500 for pixels in painted.values()), painted
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert page.evaluate(OUTSIDE) == []
+        assert opened.errors == []
+        assert opened.asked == [pages[name].as_uri()]
+        page.screenshot(path=screenshots / f"{name}-{width}-{scheme}.png", full_page=True)
+
+
+@pytest.mark.parametrize("name", ["replay", "recording"])
+def test_hovering_over_the_timeline_tells_of_a_request(browser: Browser, pages: dict[str, Path], name: str) -> None:
+    with Opened(browser, pages[name], WIDE, "light") as opened:
+        told = hovered(opened.page, "timeline")
+        assert any("ISL" in text and "tokens" in text and "TTFT" in text for text in told), told
+
+
+def test_hovering_over_dots_and_levels_tells_of_them(browser: Browser, pages: dict[str, Path]) -> None:
+    with Opened(browser, pages["capacity"], WIDE, "light") as opened:
+        assert any("verdict" in text for text in hovered(opened.page, "capacity-work"))
+        assert any("OSL" in text for text in hovered(opened.page, "ttft_s-context"))
+
+
+def hovered(page: Page, chart: str) -> list[str]:
+    """What tooltips say while the pointer goes over a chart."""
+    plot = page.locator(f'figure[data-chart="{chart}"] .plot')
+    plot.scroll_into_view_if_needed()
+    box = plot.bounding_box()
+    assert box
+    told: list[str] = []
+    for down in range(1, 20):
+        for right in range(4, 40):
+            page.mouse.move(box["x"] + box["width"] * right / 40, box["y"] + box["height"] * down / 20)
+            told += page.evaluate(TOOLTIPS)
+        if told:
+            break
+    return told
+
+
+def test_dragging_over_the_timeline_zooms(browser: Browser, pages: dict[str, Path]) -> None:
+    with Opened(browser, pages["replay"], WIDE, "light") as opened:
+        page = opened.page
+        before: list[float] = page.evaluate(TIMELINE_X)
+        plot = page.locator('figure[data-chart="timeline"] .plot')
+        plot.scroll_into_view_if_needed()
+        box = plot.bounding_box()
+        assert box
+        y = box["y"] + box["height"] / 2
+        page.mouse.move(box["x"] + box["width"] * 0.4, y)
+        page.mouse.down()
+        page.mouse.move(box["x"] + box["width"] * 0.6, y, steps=8)
+        page.mouse.up()
+        page.wait_for_function(f"({TIMELINE_X})()[1] < {before[1]}", timeout=10_000)
+        after: list[float] = page.evaluate(TIMELINE_X)
+        assert after[1] - after[0] == pytest.approx((before[1] - before[0]) * 0.2, rel=0.15)
+
+
+def test_a_dark_screen_gets_other_colours_and_paper_light_ones(browser: Browser, pages: dict[str, Path]) -> None:
+    colours = """() => {
+      const plot = Bokeh.documents[0].roots()[0]
+      return [getComputedStyle(document.body).backgroundColor, plot.below[0].axis_label_text_color]
+    }"""
+    with (
+        Opened(browser, pages["replay"], WIDE, "light") as light,
+        Opened(browser, pages["replay"], WIDE, "dark") as dark,
+    ):
+        settle = "() => Bokeh.documents[0].roots()[0].below[0].axis_label_text_color !== '#444444'"
+        seen: list[Any] = []
+        for opened in (light, dark):
+            opened.page.wait_for_function(settle)
+            seen.append(opened.page.evaluate(colours))
+        assert seen[0] == ["rgb(255, 255, 255)", "#4a5563"]
+        assert seen[1] == ["rgb(18, 22, 29)", "#a9b4c1"]
+        dark.page.emulate_media(media="print")
+        assert dark.page.evaluate(colours)[0] == "rgb(255, 255, 255)"
+        assert len(dark.page.pdf()) > 50_000
