@@ -26,7 +26,7 @@ def inflated(run: package.Run, to: Path, requests: int, failed_every: int = 0) -
     sent = run.requests().to_polars()
     copies = -(-requests // len(sent))
     span_ms = float((sent["sent_at_ms"] + sent["e2e_ms"].fill_null(0.0)).max())  # type: ignore[arg-type]
-    agents = int(sent["agent_id"].max()) + 1  # type: ignore[call-overload]
+    agents = int(sent["agent_id"].max()) + 1  # type: ignore[arg-type]
     shifted = [
         sent.with_columns(
             pl.col("sent_at_ms") + copy * span_ms,

