@@ -51,6 +51,7 @@ from agentbench._core import (
     synthesize,
     synthesize_async,
 )
+from agentbench._hub.publish import Push, push, push_async
 from agentbench._recording import (
     LISTEN,
     capacity,
@@ -86,6 +87,7 @@ __all__ = [
     "Poller",
     "PowerSampler",
     "Proxy",
+    "Push",
     "Replay",
     "Report",
     "Run",
@@ -115,6 +117,8 @@ __all__ = [
     "metrics_page",
     "metrics_page_async",
     "probe_gpus",
+    "push",
+    "push_async",
     "replay",
     "replay_async",
     "report",

@@ -38,6 +38,7 @@ __all__ = [
     "GpuError",
     "Handle",
     "ImportProgress",
+    "Masker",
     "Poller",
     "PowerSampler",
     "Proxy",
@@ -162,10 +163,18 @@ class Run:
     def open(cls, path: str | PathLike[str]) -> Run:
         """Open a run directory. A run that was killed is recovered from its journals, and its manifest says so.
 
+        What was published opens too, as far as the ``hub`` extra is installed: a data set (``hf://datasets/OWNER/NAME``,
+        ``…/NAME@REVISION``), a folder of Parquet files without a manifest, a Parquet file, and its http(s) URL. A table
+        is found by its file's name (``turn_traces.parquet``, ``turn_traces-00000-of-00002.parquet``), by its folder's,
+        or by its columns; columns that are not there are null. It is fetched and laid out in the cache.
+
         Raises
         ------
         TraceError
-            When there is no run, it is of a newer format, or it is damaged. The text names the path.
+            When there is no run, it is of a newer format, or it is damaged; when a data set or URL cannot be fetched,
+            or a folder holds no table of a run. The text names the path and the remedy.
+        ModuleNotFoundError
+            When the ``hub`` extra is missing and needed; the text names it.
         """
 
     @classmethod
@@ -726,6 +735,28 @@ class Worker:
 
     def abort(self) -> None:
         """Cut off what is on its way."""
+
+@final
+class Masker:
+    """Masks of texts that leave the machine: the shapes of `capture`'s ``redact``, with a key that outlives a run.
+
+    Parameters
+    ----------
+    key
+        16 bytes; the same key gives the same masks.
+    users, hosts
+        Names to look for as words of their own; common ones (``root``, ``ubuntu``, …) are left alone.
+    """
+
+    def __new__(cls, key: bytes, *, users: Sequence[str] = ..., hosts: Sequence[str] = ...) -> Self: ...
+    def text(self, text: str) -> str:
+        """Return a text with its masks."""
+
+    def find(self, text: str) -> list[tuple[str, int, int]]:
+        """Return what would be masked, in order: its kind, and its first and last place in characters.
+
+        Kinds are ``email``, ``key``, ``user``, ``host`` and ``account``.
+        """
 
 @final
 class Fleet:

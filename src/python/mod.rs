@@ -20,6 +20,7 @@ mod host;
 mod imports;
 mod json;
 mod lifecycle;
+mod masker;
 mod poller;
 mod power;
 mod proxy;
@@ -63,6 +64,8 @@ mod core {
     use super::handle::PyHandle;
     #[pymodule_export]
     use super::imports::{PyImportProgress, import_traces, import_traces_async};
+    #[pymodule_export]
+    use super::masker::PyMasker;
     #[pymodule_export]
     use super::poller::PyPoller;
     #[pymodule_export]

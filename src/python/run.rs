@@ -52,6 +52,20 @@ impl PyRun {
     }
 }
 
+/// The run directory that a path stands for. What is published lies elsewhere (`hf://`, `https://`) or has no
+/// manifest (a folder of Parquet files, a file): Python fetches it and lays it out as a run directory.
+fn directory_of(py: Python<'_>, path: PathBuf) -> PyResult<PathBuf> {
+    let is_address = ["hf:", "http:", "https:"]
+        .iter()
+        .any(|scheme| path.to_str().is_some_and(|path| path.starts_with(scheme)) && !path.exists());
+    let is_bare = path.is_file() || path.is_dir() && !path.join("manifest.json").exists();
+    if !is_address && !is_bare {
+        return Ok(path);
+    }
+    let opening = py.import("agentbench._hub.opening")?;
+    opening.call_method1("run_directory", (path.as_os_str(),))?.extract()
+}
+
 /// What rebuilding a prompt needs of a turn.
 const REBUILDING: [&str; 3] = ["request_id", "unit_hashes", "body_template"];
 
@@ -71,6 +85,7 @@ impl PyRun {
     /// Opens a run directory; a run that was killed is recovered from its journals.
     #[classmethod]
     fn open(_class: &Bound<'_, PyType>, py: Python<'_>, path: PathBuf) -> PyResult<Self> {
+        let path = directory_of(py, path)?;
         runtime::wait_blocking(py, || Self::read(path))
     }
 
@@ -81,7 +96,10 @@ impl PyRun {
         py: Python<'py>,
         path: PathBuf,
     ) -> PyResult<Bound<'py, PyAny>> {
-        runtime::awaitable_blocking(py, || Self::read(path))
+        runtime::awaitable_blocking(py, || -> PyResult<Self> {
+            let path = Python::attach(|py| directory_of(py, path))?;
+            Ok(Self::read(path)?)
+        })
     }
 
     /// The directory.

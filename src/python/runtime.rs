@@ -33,6 +33,13 @@ impl IntoPyErr for Error {
     }
 }
 
+/// Of work that calls Python itself.
+impl IntoPyErr for PyErr {
+    fn into_py_err(self) -> PyErr {
+        self
+    }
+}
+
 impl IntoPyErr for std::sync::Arc<Error> {
     fn into_py_err(self) -> PyErr {
         super::errors::to_exception(&self)

@@ -3,7 +3,7 @@
 //! Pure, but for the key that is drawn once: a text in, the places to change out. A mask follows from the
 //! masked text, its kind and that key alone, never from what stands around it: the same text gives the same
 //! mask in every prompt and reply of a run, so that a prompt that grows still begins with the one before.
-//! The key is not written down, so a mask cannot be guessed back. `detectors` knows what keys look like,
+//! The key is not written into the run, so a mask cannot be guessed back. `detectors` knows what keys look like,
 //! `json` looks into the strings of JSON text. Whose texts are masked, and when, is `capture`'s affair.
 
 mod detectors;
@@ -127,7 +127,8 @@ impl Masker {
         Self::with_key(key, names)
     }
 
-    fn with_key(key: [u8; 16], names: Names) -> Self {
+    /// With a key that is kept elsewhere, so that several runs have the same masks.
+    pub fn with_key(key: [u8; 16], names: Names) -> Self {
         Self { key, detectors: Detectors::new(&names.usable()) }
     }
 

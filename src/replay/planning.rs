@@ -66,7 +66,7 @@ pub(super) fn plan_of(
     units.map_err(|_| Error::Internal("the reader of units panicked".to_owned()))??;
     let waits =
         Waits { tool_time: config.tool_time, human_time: config.human_time, ..Waits::default() };
-    let mut plan = planner.finish(&|hash| run.unit_text(hash).ok().map(UnitFacts::of), waits);
+    let mut plan = planner.finish(&|hash| unit_facts(run, hash), waits);
     plan.content_hash = digest.finish();
     for request in plan.sessions.iter_mut().flat_map(|session| &mut session.requests) {
         request.target_output_tokens = config.output_length.target(request.target_output_tokens);
@@ -85,8 +85,14 @@ pub(super) fn plan_of(
         )));
     }
     let prompts = is_synthetic.then(|| {
-        let bytes = |hash: &str| run.unit_text(hash).map_or(0, |text| text.len() as u64);
+        let bytes = |hash: &str| run.unit_bytes(hash).unwrap_or(0);
         SyntheticPrompts::of(&mut plan, config.cache_sharing, &bytes)
     });
     Ok((plan, prompts))
+}
+
+/// What planning wants of a unit. Its length is the recorded one: a published run may hold less of the text.
+fn unit_facts(run: &Run, hash: &str) -> Option<UnitFacts> {
+    let (text, n_bytes) = (run.unit_text(hash).ok()?, run.unit_bytes(hash).ok()?);
+    Some(UnitFacts { n_bytes, ..UnitFacts::of(text) })
 }

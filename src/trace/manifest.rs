@@ -215,6 +215,12 @@ impl Manifest {
         files::write_whole(&path, &bytes)
     }
 
+    /// The level at which a run without texts was published; none for a run that has its texts.
+    pub(super) fn level_without_texts(&self) -> Option<&str> {
+        let level = self.settings.get("published_level").and_then(serde_json::Value::as_str);
+        level.filter(|level| matches!(*level, "counts" | "hashes"))
+    }
+
     /// Time between polls, where the settings tell.
     pub(super) fn poll_interval_ms(&self) -> Option<f64> {
         self.settings.get("poll_interval_ms").and_then(serde_json::Value::as_f64)

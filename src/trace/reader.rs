@@ -21,7 +21,14 @@ pub struct Run {
     dir: PathBuf,
     manifest: Manifest,
     tables: Tables,
-    unit_texts: OnceLock<HashMap<u128, Box<str>>>,
+    units: OnceLock<HashMap<u128, Unit>>,
+}
+
+/// What is kept of a row of `messages`.
+#[derive(Debug)]
+struct Unit {
+    text: Box<str>,
+    n_bytes: u64,
 }
 
 impl Run {
@@ -35,7 +42,7 @@ impl Run {
         } else {
             count_partial(&mut manifest, &tables);
         }
-        Ok(Self { dir: dir.to_path_buf(), manifest, tables, unit_texts: OnceLock::new() })
+        Ok(Self { dir: dir.to_path_buf(), manifest, tables, units: OnceLock::new() })
     }
 
     /// Closes a run that was killed, for good: its journals become Parquet, its manifest complete and
@@ -92,6 +99,15 @@ impl Run {
 
     /// The text of a unit; units are loaded once, on the first call.
     pub fn unit_text(&self, hash: &str) -> Result<&str> {
+        self.unit(hash).map(|unit| unit.text.as_ref())
+    }
+
+    /// The length of a unit's text as it was recorded, also where a published run holds less of it.
+    pub fn unit_bytes(&self, hash: &str) -> Result<u64> {
+        self.unit(hash).map(|unit| unit.n_bytes)
+    }
+
+    fn unit(&self, hash: &str) -> Result<&Unit> {
         let missing = || {
             Error::trace(
                 &self.dir,
@@ -99,26 +115,27 @@ impl Run {
             )
         };
         let key = u128::from_str_radix(hash, 16).map_err(|_| missing())?;
-        self.unit_texts()?.get(&key).map(AsRef::as_ref).ok_or_else(missing)
+        self.units()?.get(&key).ok_or_else(missing)
     }
 
     /// Loads the texts of all units, so that the first `unit_text` need not.
     pub fn load_units(&self) -> Result<()> {
-        self.unit_texts().map(drop)
+        self.units().map(drop)
     }
 
-    fn unit_texts(&self) -> Result<&HashMap<u128, Box<str>>> {
-        if let Some(texts) = self.unit_texts.get() {
-            return Ok(texts);
+    fn units(&self) -> Result<&HashMap<u128, Unit>> {
+        if let Some(units) = self.units.get() {
+            return Ok(units);
         }
-        let mut texts = HashMap::new();
-        for unit in self.rows_of_columns::<UnitRow>(&["hash", "text"])? {
-            let unit = unit?;
-            if let Ok(key) = u128::from_str_radix(&unit.hash, 16) {
-                texts.insert(key, unit.text.into_boxed_str());
+        let mut units = HashMap::new();
+        for row in self.rows_of_columns::<UnitRow>(&["hash", "text", "n_bytes"])? {
+            let row = row?;
+            if let Ok(key) = u128::from_str_radix(&row.hash, 16) {
+                let text = row.text.into_boxed_str();
+                units.insert(key, Unit { text, n_bytes: row.n_bytes });
             }
         }
-        Ok(self.unit_texts.get_or_init(|| texts))
+        Ok(self.units.get_or_init(|| units))
     }
 
     /// The exact bytes of the request body that a turn was made of.
@@ -137,6 +154,12 @@ impl Run {
     }
 
     fn texts_of(&self, turn: &TurnRow) -> Result<Vec<&str>> {
+        if let Some(level) = self.manifest.level_without_texts() {
+            return Err(Error::trace(
+                &self.dir,
+                format!("the run was published at level {level}, which holds no texts"),
+            ));
+        }
         turn.unit_hashes.iter().map(|hash| self.unit_text(hash)).collect()
     }
 }

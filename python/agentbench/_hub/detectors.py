@@ -1,0 +1,346 @@
+"""What must not leave, as shapes in a text: own rules, the core's masks, and detect-secrets. Pure.
+
+The same table serves twice: the gate looks for these shapes in what would be sent, and at level ``text-redacted`` they
+are masked before. Names that nothing marks as such (a colleague's first name, a product's code name) have no shape;
+the user names them with ``--mask``.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections import Counter
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from ipaddress import AddressValueError, IPv4Address
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from agentbench._core import Masker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+MASK = re.compile(r"redacted-[a-z_]+-[0-9a-f]{10}")
+"""What stands in place of what was masked, by this module and by the core."""
+
+SHORT = 200
+"""Characters up to which a field's value is looked at together with its name."""
+
+WINDOW = 4096
+OVERLAP = 512
+SECRET_CHARACTERS = 8
+"""Length from which a secret that was found once is looked for everywhere: a shorter one may be a word."""
+
+PSEUDONYM = re.compile(
+    r"(?:run|session|thread|request|call|engine|model|agent|device|trajectory)-[0-9a-f]{16}|tool-[0-9a-f]{10}"
+    r"|mcp-[0-9a-f]{10}-[0-9a-f]{10}"
+)
+"""What stands in place of a name."""
+WIRE_ID = re.compile(r"(?:toolu|srvtoolu|tooluse|call|chatcmpl|msg|resp|req|fc|ctc|rs)[_-][A-Za-z0-9-]{1,64}")
+"""Ids that an API draws for its calls and replies: they open nothing and name nobody."""
+
+_TOP_LEVEL = (
+    "com|org|net|edu|gov|mil|int|io|ai|co|cloud|internal|intranet|local|localdomain|corp|lan|home|private|eu|de|uk|fr|nl|"
+    "ch|es|us|ca|jp|cn|ru|br|au|kr|se|fi|dk|cz|be|pl|pt|ie|nz|biz|xyz|tech|dev|app|site|online|test|invalid|example|"
+    "svc|cluster|tv|gg|sh"
+)
+_SEGMENT = r"[\w.@+~%#=-]"
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A shape. Its group ``what`` is the part that must not leave, where that is not the whole match."""
+
+    name: str
+    pattern: re.Pattern[str]
+    in_text: bool = False
+    """Whether it is looked for where texts leave as they are, too."""
+    holds: Callable[[str], bool] = lambda _: True
+
+
+def _address(text: str) -> IPv4Address | None:
+    """Return an address that is some machine's: not this machine's own, nor that of none."""
+    try:
+        address = IPv4Address(text)
+    except AddressValueError:
+        return None
+    return None if address.is_loopback or address.is_unspecified else address
+
+
+def _is_address(text: str) -> bool:
+    return _address(text) is not None
+
+
+def _is_private(text: str) -> bool:
+    address = _address(text)
+    return address is not None and address.is_private
+
+
+def entropy(text: str) -> float:
+    """Return the Shannon entropy of a text's characters, in bits a character."""
+    counts = Counter(text)
+    return -sum(count / len(text) * math.log2(count / len(text)) for count in counts.values())
+
+
+def is_random(text: str) -> bool:
+    """Return whether a word looks drawn rather than written: a key, a token, a digest, an id."""
+    if any(known.fullmatch(text) for known in (MASK, PSEUDONYM, WIRE_ID)):
+        return False
+    if not any(c.isdigit() for c in text) or not any(c.isalpha() for c in text):
+        return False
+    if re.fullmatch(r"(?:0x)?[0-9a-fA-F-]{32,}", text):
+        return entropy(text) > 3.0  # noqa: PLR2004 sixteen letters have 4 bits at most
+    # A path, a name in snake case or a slug is words between marks; what is drawn has digits amid its letters.
+    return entropy(text) > 4.0 and any(is_mixed(part) for part in re.split(r"[-_/+=]", text))  # noqa: PLR2004
+
+
+def is_mixed(word: str) -> bool:
+    """Return whether letters and digits take turns in a word."""
+    kinds = ["d" if c.isdigit() else "u" if c.isupper() else "l" for c in word]
+    return len(word) >= 8 and sum(a != b for a, b in pairwise(kinds)) >= 4  # noqa: PLR2004
+
+
+# Every repetition is bounded, or begins at the start of a word only: texts hold images of a million letters.
+RULES = (
+    Rule("url", re.compile(r"\b[a-z][a-z0-9+.-]{1,14}://[^\s\"'<>\\`{}|^]+", re.IGNORECASE)),
+    Rule("repository", re.compile(r"(?<![\w.-])[\w.-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){0,8}:[\w.~/-]+")),
+    Rule(
+        "email",
+        re.compile(r"(?<![\w.%+-])[A-Za-z0-9._%+-]{1,64}@(?:[A-Za-z0-9-]{1,63}\.){1,8}[A-Za-z]{2,24}\b"),
+        in_text=True,
+        holds=lambda text: not text.startswith("git@"),
+    ),
+    Rule("mcp", re.compile(r"\bmcp__[\w-]+")),
+    Rule(
+        "home_path",
+        re.compile(
+            r"(?<![\w.-])(?:[A-Za-z]:)?[/\\]{1,4}(?:home|Users)[/\\]{1,4}(?!redacted-)[^\s/\\\"'`:;,<>|*?$%(){}\[\]&#!]{1,64}"
+        ),
+        in_text=True,
+    ),
+    Rule("path", re.compile(rf"(?<![\w.\\/<*-])~?(?:/{_SEGMENT}{{1,100}}){{2,40}}/?")),
+    Rule(
+        "path",
+        re.compile(
+            rf"(?<![\w.\\/-])(?:[A-Za-z]:\\{{1,4}}|\\\\{{1,4}})(?:{_SEGMENT}{{1,100}}\\{{1,4}}){{0,40}}{_SEGMENT}+"
+        ),
+    ),
+    Rule("path", re.compile(rf"(?<![\w.\\/-])~/{_SEGMENT}+")),
+    Rule("path", re.compile(rf"(?<![\w\\/<.-])/{_SEGMENT}{{0,100}}\w\.[A-Za-z]\w{{0,7}}\b")),
+    Rule(
+        "path",
+        re.compile(
+            r"(?<![\w\\/.@+-])(?:\.{1,2}/){0,8}(?:[\w@+-][\w.@+-]{0,100}/){1,40}[\w@+-][\w.@+-]{0,100}\.[A-Za-z]\w{0,7}\b"
+        ),
+    ),
+    Rule(
+        "private_address",
+        re.compile(r"(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?![\w.]{0,8}\d)"),
+        in_text=True,
+        holds=_is_private,
+    ),
+    Rule("address", re.compile(r"(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?![\w.]{0,8}\d)"), holds=_is_address),
+    Rule(
+        "address",
+        re.compile(r"(?<![\w:])(?:[0-9a-fA-F]{1,4}:){3,7}(?::|[0-9a-fA-F]{1,4})(?::?[0-9a-fA-F]{1,4}){0,8}(?![\w:])"),
+    ),
+    Rule(
+        "host",
+        re.compile(
+            rf"(?<![\w.-])(?:[A-Za-z0-9](?:[\w-]{{0,61}}[A-Za-z0-9])?\.){{1,8}}(?:{_TOP_LEVEL})(?![\w-])(?!\.\w)"
+        ),
+    ),
+    Rule("uuid", re.compile(r"(?<![0-9a-fA-F-])[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}(?![0-9a-fA-F-])")),
+    Rule("random", re.compile(r"(?<![\w+/=-])[A-Za-z0-9+/_=-]{20,}(?![\w+/=-])"), in_text=True, holds=is_random),
+)
+
+NAMES_OF_CORE = {"email": "email", "key": "key", "user": "user", "host": "machine", "account": "account"}
+
+_PLUGINS = (
+    "artifactory.ArtifactoryDetector",
+    "aws.AWSKeyDetector",
+    "azure_storage_key.AzureStorageKeyDetector",
+    "basic_auth.BasicAuthDetector",
+    "cloudant.CloudantDetector",
+    "discord.DiscordBotTokenDetector",
+    "github_token.GitHubTokenDetector",
+    "gitlab_token.GitLabTokenDetector",
+    "ibm_cloud_iam.IbmCloudIamDetector",
+    "ibm_cos_hmac.IbmCosHmacDetector",
+    "jwt.JwtTokenDetector",
+    "keyword.KeywordDetector",
+    "mailchimp.MailchimpDetector",
+    "npm.NpmDetector",
+    "openai.OpenAIDetector",
+    "private_key.PrivateKeyDetector",
+    "pypi_token.PypiTokenDetector",
+    "sendgrid.SendGridDetector",
+    "slack.SlackDetector",
+    "softlayer.SoftlayerDetector",
+    "square_oauth.SquareOAuthDetector",
+    "stripe.StripeDetector",
+    "telegram_token.TelegramBotTokenDetector",
+    "twilio.TwilioKeyDetector",
+)
+
+
+@cache
+def _plugins() -> Sequence[Any]:
+    """Return detect-secrets' detectors. Called one by one: its own scan heeds comments that let a secret pass."""
+    paths = [path.rsplit(".", 1) for path in _PLUGINS]
+    return [getattr(import_module(f"detect_secrets.plugins.{module}"), name)() for module, name in paths]
+
+
+def secrets_in(text: str) -> Iterator[tuple[str, int, int]]:
+    """Yield what detect-secrets finds in a text, as (rule, start, end)."""
+    for at, line in _windows(text):
+        for plugin in _plugins():
+            for found in plugin.analyze_string(line):
+                value = next((part for part in found if part), "") if isinstance(found, tuple) else found
+                if value and not _is_masked(value):
+                    name = re.sub(r"[^a-z]+", "_", plugin.secret_type.lower()).strip("_")
+                    for place in re.finditer(re.escape(value), line):
+                        yield f"secret_{name}", at + place.start(), at + place.end()
+
+
+def _windows(text: str) -> Iterator[tuple[int, str]]:
+    """Yield a text's lines, each with its place; a long one in parts that overlap, since its search is not linear."""
+    at = 0
+    for line in text.splitlines(keepends=True):
+        step = WINDOW - OVERLAP
+        for start in range(0, max(len(line) - OVERLAP, 1), step):
+            yield at + start, line[start : start + WINDOW]
+        at += len(line)
+
+
+def found_secrets(text: str) -> Iterator[tuple[str, str]]:
+    """Yield the secrets that detect-secrets finds in a text or by the names of its fields, as (rule, secret)."""
+    for field, part in readable(text):
+        places = secrets_in(pair(field, part)) if field and len(part) <= SHORT else ()
+        if any(True for _ in places) and len(part) >= SECRET_CHARACTERS:
+            yield "secret_field", part
+        for name, start, end in secrets_in(part):
+            if end - start >= SECRET_CHARACTERS:
+                yield name, part[start:end]
+
+
+def pair(name: str, value: str) -> str:
+    """Return a field as a line of code, in which a detector sees its name."""
+    return f'"{name}": "{value}"'
+
+
+def parsed(text: str) -> Any:
+    """Return the object or list that a text is the JSON of; None for any other text."""
+    if text.lstrip()[:1] not in {"{", "["}:
+        return None
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def pieces(text: str) -> Iterator[tuple[Any, str]]:
+    """Yield a text of which lines may be JSON in pieces, as (value, text): value None where the text is no JSON."""
+    value = parsed(text)
+    if value is not None:
+        yield value, text
+        return
+    plain: list[str] = []
+    for line in text.split("\n"):
+        value = parsed(line)
+        if value is None:
+            plain.append(line)
+            continue
+        if plain:
+            yield None, "\n".join(plain)
+            plain = []
+        yield value, line
+    if plain:
+        yield None, "\n".join(plain)
+
+
+def readable(text: str) -> Iterator[tuple[str, str]]:
+    """Yield what a text says, as (field, text): of JSON its strings and its fields' names as they read."""
+    for value, piece in pieces(text):
+        if value is None:
+            yield "", piece
+        else:
+            yield from _strings("", value)
+
+
+def _strings(name: str, value: Any) -> Iterator[tuple[str, str]]:
+    if isinstance(value, str):
+        inner = list(readable(value))
+        yield from [(name, value)] if inner == [("", value)] else inner
+    elif isinstance(value, list):
+        for item in value:
+            yield from _strings("", item)
+    elif isinstance(value, dict):
+        for field, item in value.items():
+            yield "", field
+            yield from _strings(field, item)
+
+
+def _is_masked(value: str) -> bool:
+    """Return whether nothing but masks and signs is left of a value."""
+    return not re.search(r"[A-Za-z0-9]", MASK.sub("", value))
+
+
+class Detectors:
+    """All that is looked for, with the names of this machine and those the user gave.
+
+    Parameters
+    ----------
+    users, hosts
+        Names of users and machines, found as words of their own.
+    words
+        Words of the user's that must not leave, in any spelling of case.
+    """
+
+    def __init__(self, users: Sequence[str] = (), hosts: Sequence[str] = (), words: Sequence[str] = ()) -> None:
+        self.core = Masker(bytes(16), users=list(users), hosts=list(hosts))
+        longest_first = sorted({word for word in words if word}, key=len, reverse=True)
+        joined = "|".join(re.escape(word) for word in longest_first)
+        self.words = re.compile(joined, re.IGNORECASE) if joined else None
+
+    def find(self, text: str, *, in_text: bool = False, deep: bool = True) -> Iterator[tuple[str, int, int]]:
+        """Yield what must not leave, as (rule, start, end), in no order and perhaps overlapping.
+
+        ``in_text``: only what must not stand in a text that leaves as it is. ``deep``: ask detect-secrets as well.
+        """
+        if self.words is not None:
+            for match in self.words.finditer(text):
+                yield "named", *match.span()
+        for kind, start, end in self.core.find(text):
+            yield NAMES_OF_CORE[kind], start, end
+        for rule in RULES:
+            if in_text and not rule.in_text:
+                continue
+            for match in rule.pattern.finditer(text):
+                start, end = _behind_escape(text, *match.span())
+                if rule.holds(text[start:end]) and not _is_masked(text[start:end]):
+                    yield rule.name, start, end
+        if deep:
+            yield from secrets_in(text)
+
+
+def _behind_escape(text: str, start: int, end: int) -> tuple[int, int]:
+    r"""Return a place without the letter of an escape (``\n``) that it begins with."""
+    if start and text[start - 1] == "\\" and text[start] in "ntrbf":
+        return start + 1, end
+    return start, end
+
+
+def merged(found: Iterator[tuple[str, int, int]]) -> list[tuple[str, int, int]]:
+    """Return places in order, those that overlap as one by the name of the first."""
+    places: list[tuple[str, int, int]] = []
+    for name, start, end in sorted(found, key=lambda place: (place[1], -place[2])):
+        if places and start < places[-1][2]:
+            first, begin, until = places[-1]
+            places[-1] = (first, begin, max(until, end))
+        elif end > start:
+            places.append((name, start, end))
+    return places
