@@ -62,8 +62,8 @@ tells its id, file, row and column. `--allow ID` lets one finding leave, `--allo
 
 `agentbench.Run.open("hf://datasets/OWNER/NAME")` (or `…/NAME@REVISION`) opens it as a run, as it opens the folder of
 `--dry-run`, any folder of Parquet files that are named after the tables, and the URL of one. What did not leave is
-null there. `datasets.load_dataset("OWNER/NAME", "turn_traces")` reads a table. A replay with `content="synthetic"` sends
-it again: at `counts` with the recorded sizes, at `hashes` with what the prompts share as well.
+null there. `datasets.load_dataset("OWNER/NAME", "turn_traces")` reads a table. A replay with `content="synthetic"`
+sends it again: at `counts` with the recorded sizes, at `hashes` with what the prompts share as well.
 
 ## Columns by level
 
