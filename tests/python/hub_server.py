@@ -287,7 +287,7 @@ class _Handler(BaseHTTPRequestHandler):
         found = self._commit_of(repo, revision)
         if found is None:
             return
-        _, sha, files = found
+        sha, files = found[1:]
         if file not in files:
             self._send(404, {"error": "no such file"}, {"X-Error-Code": "EntryNotFound", "X-Repo-Commit": sha})
             return

@@ -131,7 +131,8 @@ def _laid_out(source: Path, address: str) -> Path:
     manifest = _manifest(source, tables, address)
     facts = [(str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for path in files]
     digest = hashlib.sha256(json.dumps([facts, manifest]).encode()).hexdigest()[:32]
-    target = _cache() / "opened" / digest
+    # Reports and figures name a run by its folder.
+    target = _cache() / "opened" / digest / _name(source, address)
     if target.exists():
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -149,6 +150,13 @@ def _laid_out(source: Path, address: str) -> Path:
             if not target.exists():
                 raise
     return target
+
+
+def _name(source: Path, address: str) -> str:
+    """Return what a run is called: its data set's name, or its folder's or file's."""
+    match = HUB.fullmatch(address)
+    name = match["repo"].rpartition("/")[2] if match else source.resolve().stem
+    return name or "run"
 
 
 def _write_manifest(folder: Path, manifest: dict[str, Any]) -> None:
@@ -194,7 +202,7 @@ def _manifest(source: Path, tables: dict[str, list[Path]], address: str) -> dict
     manifest: dict[str, Any] = {
         "format_version": 1,
         "kind": kind,
-        "run_id": source.stem,
+        "run_id": _name(source, address),
         "tool_version": "",
         "clock_anchor_ns": 0,
         "complete": True,

@@ -64,6 +64,8 @@ class Push:
         Where the salt lies, and whether it was drawn now.
     """
 
+    __module__ = "agentbench"
+
     folder: Path | None
     files: list[str]
     n_bytes: int
