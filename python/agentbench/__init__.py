@@ -14,7 +14,7 @@ library reads without a copy.
 
 import logging as _logging
 
-from agentbench import analysis, exceptions, harness
+from agentbench import analysis, exceptions, harness, load
 from agentbench._collect import CollectProgress, collect, collect_async
 from agentbench._core import (
     APIS,
@@ -114,6 +114,7 @@ __all__ = [
     "history",
     "import_traces",
     "import_traces_async",
+    "load",
     "metrics_page",
     "metrics_page_async",
     "probe_gpus",

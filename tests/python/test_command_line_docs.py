@@ -14,7 +14,7 @@ from typing import Any
 import click
 import pytest
 
-from agentbench._cli import commands
+from agentbench._cli import leaves
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 TARGET = REPOSITORY / "docs/command-line.md"
@@ -33,11 +33,11 @@ This file is made from the command line itself.
 
 def context(verb: str) -> click.Context:
     """What click makes help of."""
-    return click.Context(commands.commands[verb], info_name=f"agentbench {verb}", max_content_width=10_000)
+    return click.Context(leaves()[verb], info_name=f"agentbench {verb}", max_content_width=10_000)
 
 
 def options(verb: str) -> list[click.Option]:
-    return [option for option in commands.commands[verb].params if isinstance(option, click.Option)]
+    return [option for option in leaves()[verb].params if isinstance(option, click.Option)]
 
 
 def help_of(verb: str, option: click.Option) -> tuple[str, str]:
@@ -74,7 +74,7 @@ def code(text: str) -> str:
 
 def section(verb: str) -> str:
     """One verb: usage, what it does, its options."""
-    command = commands.commands[verb]
+    command = leaves()[verb]
     usage = " ".join(command.collect_usage_pieces(context(verb)))
     about, _, _ = inspect.cleandoc(command.help or "").partition("\n\b")
     lines = [f"\n## `agentbench {verb}`\n", f"```\nagentbench {verb} {usage}\n```\n", f"{cell(about.strip())}\n"]
@@ -88,7 +88,7 @@ def section(verb: str) -> str:
 
 def document() -> str:
     """The whole file."""
-    return INTRODUCTION + "".join(section(verb) for verb in sorted(commands.commands))
+    return INTRODUCTION + "".join(section(verb) for verb in sorted(leaves()))
 
 
 def test_document_is_up_to_date() -> None:
@@ -99,7 +99,7 @@ def test_the_readme_leads_to_it() -> None:
     assert "(docs/command-line.md)" in (REPOSITORY / "README.md").read_text()
 
 
-ALL = [(verb, option) for verb in sorted(commands.commands) for option in options(verb)]
+ALL = [(verb, option) for verb in sorted(leaves()) for option in options(verb)]
 
 
 @pytest.mark.parametrize(("verb", "option"), ALL, ids=[f"{verb} {option.opts[0]}" for verb, option in ALL])

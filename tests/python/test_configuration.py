@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import agentbench
-from agentbench._cli import commands, run
+from agentbench._cli import leaves, run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -108,7 +108,7 @@ def test_a_file_that_cannot_be_used_is_refused_in_a_line(
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("verb", sorted(commands.commands))
+@pytest.mark.parametrize("verb", sorted(leaves()))
 def test_every_verb_takes_a_file(verb: str) -> None:
-    names = {option.name for option in commands.commands[verb].params}
+    names = {option.name for option in leaves()[verb].params}
     assert {"config", "show_config"} <= names

@@ -26,6 +26,7 @@ from . import (
     export,
     history,
     import_,
+    load,
     push,
     replay,
     report,
@@ -65,12 +66,28 @@ for verb in (
     export,
     history,
     import_,
+    load,
     push,
     replay,
     report,
     synthesize,
 ):
-    commands.add_command(_with_defaults(configurable(verb.command, lambda: frozenset(commands.commands))))
+    commands.add_command(verb.command)
+
+
+def leaves() -> dict[str, click.Command]:
+    """Every verb by its words, such as ``replay`` and ``load conversation``."""
+    found: dict[str, click.Command] = {}
+    for name, verb in commands.commands.items():
+        if isinstance(verb, click.Group):
+            found |= {f"{name} {shape}": command for shape, command in verb.commands.items()}
+        else:
+            found[name] = verb
+    return found
+
+
+for command in leaves().values():
+    _with_defaults(configurable(command, lambda: frozenset(leaves())))
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:

@@ -127,11 +127,11 @@ def command(
         handle = handle_for(Capacity, recording, ray, workers, settings)
         if "(changed:" in handle.preset:
             print_note(f"preset: {handle.preset}: not comparable with results of the preset as it is")
-        run, interrupted = _search(handle)
+        run, interrupted = search(handle)
     return _report(run, interrupted=interrupted)
 
 
-def _search(handle: Capacity | RayRun) -> tuple[Run, bool]:
+def search(handle: Capacity | RayRun) -> tuple[Run, bool]:
     """Run it to its end, or to Ctrl-C."""
     handle.start()
     judged = 0

@@ -32,7 +32,10 @@ SHOW = f"{__name__}.show"
 
 
 def configurable(command: click.Command, verbs: Callable[[], frozenset[str]]) -> click.Command:
-    """Give a verb ``--config`` and ``--show-config``; `verbs` are those that a file may have sections for."""
+    """Give a verb ``--config`` and ``--show-config``; `verbs` are those that a file may have sections for.
+
+    A verb of two words, such as ``load conversation``, has its section under both, or one within the other.
+    """
     command.params.append(
         click.Option(
             ["--config"],
@@ -41,7 +44,7 @@ def configurable(command: click.Command, verbs: Callable[[], frozenset[str]]) ->
             expose_value=False,
             callback=lambda ctx, _, path: None if path is None else _read_into(ctx, path, verbs()),
             help="YAML with options by their names, at its top or under the verb's name. The command line comes"
-            f" first, then the environment ({PREFIX}_{_variable(command.name or '')}_<OPTION>), then this file."
+            f" first, then the environment ({PREFIX}_<VERB>_<OPTION>), then this file."
             "  [default: no file]",
         )
     )
@@ -73,10 +76,11 @@ def _read_into(ctx: click.Context, path: Path, verbs: frozenset[str]) -> Path:
     """Make the file's values the defaults of the verb's options."""
     options = _options(ctx.command)
     values: dict[str, Any] = {}
-    for key, value in _wanted(path, ctx.command.name or "", verbs).items():
+    verb = ctx.command_path.removeprefix("agentbench").strip()
+    for key, value in _wanted(path, verb, verbs).items():
         option = options.get(_flag(key))
         if option is None:
-            raise ConfigError(f"{path}: {_unknown(key, ctx.command.name or '', options)}")
+            raise ConfigError(f"{path}: {_unknown(key, verb, options)}")
         values[option.name or ""] = _as_typed(value, option, f"{path}: {key}")
     ctx.default_map = values
     ctx.meta[FILE] = path
@@ -88,10 +92,19 @@ def _wanted(path: Path, verb: str, verbs: frozenset[str]) -> dict[str, Any]:
     document = _parsed(path)
     if not isinstance(document, dict):
         raise ConfigError(f"{path}: options by their names are wanted, such as `agents: 8`, and this is none")
-    sections = {key: value for key, value in document.items() if key in verbs and isinstance(value, dict | None)}
-    common = {str(key): value for key, value in document.items() if key not in sections}
-    own = sections.get(verb) or {}
-    return common | {str(key): value for key, value in own.items()}
+    words = {word for name in verbs for word in (name, name.partition(" ")[0])}
+    first, _, second = verb.partition(" ")
+    values = _plain(document, words)
+    for name in dict.fromkeys((first, verb)):
+        values |= _plain(document.get(name) or {}, {second})
+    return values | _plain((document.get(first) or {}).get(second) or {}, set())
+
+
+def _plain(section: dict[Any, Any], sections: set[str]) -> dict[str, Any]:
+    """What a part of the file says by itself, less the sections in it."""
+    return {
+        str(key): value for key, value in section.items() if not (key in sections and isinstance(value, dict | None))
+    }
 
 
 def _parsed(path: Path) -> Any:
@@ -172,7 +185,7 @@ def _origin(ctx: click.Context, parameter: click.Parameter) -> str:
     if source is ParameterSource.COMMANDLINE:
         return "command line"
     if source is ParameterSource.ENVIRONMENT:
-        own = f"{PREFIX}_{_variable(ctx.command.name or '')}_{_variable(parameter.name or '')}"
+        own = f"{ctx.auto_envvar_prefix}_{_variable(parameter.name or '')}"
         names = [parameter.envvar] if isinstance(parameter.envvar, str) else [*(parameter.envvar or ())]
         return f"environment ({next((name for name in names if os.environ.get(name)), own)})"
     if source is ParameterSource.DEFAULT_MAP:

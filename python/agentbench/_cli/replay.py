@@ -108,11 +108,11 @@ def _replay(wanted: Wanted) -> int:
             print_note(f"SIMULATED engine: {wanted.speed} at {url}; its figures say nothing about any hardware")
         settings = wanted.settings | {"url": url, "out": wanted.out}
         handle = handle_for(Replay, trace, wanted.ray, wanted.workers, settings)
-        run, interrupted = _play(handle)
+        run, interrupted = play(handle)
     return _report(run, interrupted=interrupted)
 
 
-def _play(handle: Replay | RayRun) -> tuple[Run, bool]:
+def play(handle: Replay | RayRun) -> tuple[Run, bool]:
     """Run it to its end, or to Ctrl-C."""
     handle.start()
     try:

@@ -51,43 +51,60 @@ TIMES = (
 
 def sending_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add them to a command; `sending_settings` makes them arguments of the handles."""
-    options = (
-        click.option("--url", type=URL, help="The engine.  [default: the embedded, simulated one]"),
-        click.option(
+    return sending_options_without()(command)
+
+
+def sending_options_without(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Add those that a verb does not decide by itself."""
+
+    def added(command: Callable[..., Any]) -> Callable[..., Any]:
+        for name, option in reversed(_options().items()):
+            if name not in names:
+                command = option(command)
+        return command
+
+    return added
+
+
+def _options() -> dict[str, Callable[..., Any]]:
+    """The options by the names of their values, in the order of the help."""
+    return {
+        "url": click.option("--url", type=URL, help="The engine.  [default: the embedded, simulated one]"),
+        "speed": click.option(
             "--speed", type=click.Choice(SPEEDS), default=SPEEDS[0], show_default=True, help="Of the embedded engine."
         ),
-        click.option(
+        "api": click.option(
             "--api",
             type=click.Choice(APIS),
             default=APIS[0],
             show_default=True,
             help="The API to send to, converted where the recording is of another.",
         ),
-        click.option("--model", help="The model to ask for.  [default: the one that the engine serves]"),
-        click.option(
+        "model": click.option("--model", help="The model to ask for.  [default: the one that the engine serves]"),
+        "api_key": click.option(
             "--api-key",
             envvar="AGENTBENCH_API_KEY",
             show_envvar=True,
             help="Sent to the engine, never written down.  [default: none is sent]",
         ),
-        click.option(
+        "ramp": click.option(
             "--ramp", type=DURATION, help="Spread the agents' starts over this time.  [default: 50ms an agent]"
         ),
-        click.option(
+        "on_error": click.option(
             "--on-error",
             type=click.Choice(ON_ERROR),
             default=ON_ERROR[0],
             show_default=True,
             help="What a failed request ends: the rest of its session, nothing, or the run.",
         ),
-        click.option(
+        "max_error_rate": click.option(
             "--max-error-rate",
             type=click.FloatRange(min=0, max=100),
             metavar="PCT",
             help="Percent of failed requests that is no failure of the run; above it, and once 20 requests have ended,"
             " the run (of a capacity search: the level) is ended.  [default: any failure is one, and none ends it]",
         ),
-        click.option(
+        "max_retries": click.option(
             "--max-retries",
             type=click.IntRange(min=0),
             default=0,
@@ -95,7 +112,7 @@ def sending_options(command: Callable[..., Any]) -> Callable[..., Any]:
             help="Send a request again that found no connection or got no answer, 408, 409, 429, 500 or above, or a"
             " stream that failed before any output.",
         ),
-        click.option(
+        "retry_backoff": click.option(
             "--retry-backoff",
             type=DURATION,
             default="500ms",
@@ -103,45 +120,47 @@ def sending_options(command: Callable[..., Any]) -> Callable[..., Any]:
             help="Wait before the first retry, doubled for each further one; half of it or more is waited, and no less"
             " than a Retry-After asks for.",
         ),
-        click.option(
+        "retry_backoff_max": click.option(
             "--retry-backoff-max",
             type=DURATION,
             default="60s",
             show_default=True,
             help="Longest wait before a retry, a Retry-After included.",
         ),
-        click.option(
+        "connect_timeout": click.option(
             "--connect-timeout", type=DURATION, default="10s", show_default=True, help="Until there is a connection."
         ),
-        click.option(
+        "first_byte_timeout": click.option(
             "--first-byte-timeout",
             type=DURATION_OR_NONE,
             default="10m",
             show_default=True,
             help="From an attempt's start to the first byte of its answer's body.",
         ),
-        click.option(
+        "idle_timeout": click.option(
             "--idle-timeout",
             type=DURATION_OR_NONE,
             default="5m",
             show_default=True,
             help="Between two pieces of an answer.",
         ),
-        click.option(
+        "request_timeout": click.option(
             "--request-timeout",
             type=DURATION_OR_NONE,
             default="none",
             show_default=True,
             help="From the first attempt's start to the end of the request, waits included.",
         ),
-        click.option(
+        "seed": click.option(
             "--seed",
             type=click.IntRange(min=0, max=2**64 - 1),
             help="Shuffle the order of sessions, anew for every pass; draws --arrivals poisson:R.  [default: recorded"
             " order]",
         ),
-        click.option("--include-utility", is_flag=True, help="Send titles, summaries and quota checks too."),
-        click.option(
+        "include_utility": click.option(
+            "--include-utility", is_flag=True, help="Send titles, summaries and quota checks too."
+        ),
+        "content": click.option(
             "--content",
             type=click.Choice(CONTENTS),
             default=CONTENTS[0],
@@ -150,35 +169,35 @@ def sending_options(command: Callable[..., Any]) -> Callable[..., Any]:
             " of our own, as many tokens as recorded, also for recordings of counts or block hashes alone: token ids"
             " to /v1/completions where the engine takes them, else text.",
         ),
-        click.option(
+        "tokenizer": click.option(
             "--tokenizer",
             type=click.Path(path_type=Path),
             metavar="FILE",
             help="The model's tokenizer.json, by which --content synthetic makes text.  [default: token ids, else text"
             " by the engine's /tokenize]",
         ),
-        click.option(
+        "tool_time": click.option(
             "--tool-time",
             default="recorded",
             show_default=True,
             metavar="recorded|none|TIME|scale:X|cap:TIME",
             help="Waits for tools.",
         ),
-        click.option(
+        "human_time": click.option(
             "--human-time",
             default="none",
             show_default=True,
             metavar="none|recorded|cap:TIME",
             help="Waits before a turn that brings a user's text and no tool result.",
         ),
-        click.option(
+        "output_length": click.option(
             "--output-length",
             default="recorded",
             show_default=True,
             metavar="recorded|natural|N",
             help="Tokens to pin outputs to; natural, which --content synthetic does not take, pins none.",
         ),
-        click.option(
+        "cache_sharing": click.option(
             "--cache-sharing",
             type=click.Choice(CACHE_SHARINGS),
             default=CACHE_SHARINGS[0],
@@ -188,25 +207,22 @@ def sending_options(command: Callable[..., Any]) -> Callable[..., Any]:
             " nothing. none: no request finds anything. recorded: all that is equal, however often a session is"
             " played.",
         ),
-        click.option(
+        "salt": click.option(
             "--salt",
             metavar="TEXT",
             help="What the salts that keep caches apart are made of; a run with the same TEXT finds the cache of the"
             " run before.  [default: the run's own]",
         ),
-        click.option(
+        "strict": click.option(
             "--strict", is_flag=True, help="Refuse an engine that does not pin output lengths.  [default: off]"
         ),
-        click.option(
+        "metrics_url": click.option(
             "--metrics-url", type=URL_OR_NONE, help="The engine's metrics page.  [default: --url with /metrics]"
         ),
-        click.option(
+        "poll_interval": click.option(
             "--poll-interval", type=DURATION, default="100ms", show_default=True, help="Between two polls of it."
         ),
-    )
-    for option in reversed(options):
-        command = option(command)
-    return command
+    }
 
 
 def sending_settings(options: dict[str, Any]) -> dict[str, Any]:
@@ -215,8 +231,8 @@ def sending_settings(options: dict[str, Any]) -> dict[str, Any]:
         "max_error_rate_pct": options.pop("max_error_rate"),
         "argv": masked_argv(),
     }
-    settings |= {name: options.pop(name) for name in PASSED_ON}
-    settings |= {f"{name}_s": options.pop(name) for name in TIMES}
+    settings |= {name: options.pop(name) for name in PASSED_ON if name in options}
+    settings |= {f"{name}_s": options.pop(name) for name in TIMES if name in options}
     metrics_url = options.pop("metrics_url")
     if metrics_url is not None:
         settings["metrics_url"] = None if metrics_url == "none" else metrics_url
