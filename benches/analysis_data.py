@@ -146,10 +146,16 @@ def _write_rows(out: IO[str], made: Rounds, rng: np.random.Generator) -> None:
         ]
         events = results or [_event("user_message", asked[at], "user.message", content_chars=140)]
         calls = [_event("tool_call", ended[at], "assistant.content.tool_use", **_called(tool)) for tool in tools]
-        text = _event("text", ended[at], "assistant.content.text", content_chars=116)
+        said = [
+            _event(kind, ended[at], f"assistant.content.{kind}", content_chars=116)
+            for kind, is_there in (("reasoning", at % 6 != 0), ("text", at % 6 != 1))  # noqa: PLR2004
+            if is_there
+        ]
+        if provider == "codex":
+            calls.append(_event("usage_report", ended[at], "event_msg.token_count"))
         row = _round(made, at, provider, f"{provider}:{_scattered(session)}")
         row |= {
-            "timing_events": [*events, text, *calls], "tools": tools, "current_input_event_count": len(events),
+            "timing_events": [*events, *said, *calls], "tools": tools, "current_input_event_count": len(events),
             "current_user_message_count": int(not results), "current_tool_result_count": len(results),
             "first_input_event_type": events[0]["event_type"], "store": f".{provider}",
             "trace_key": f"{provider}:{row['session_id']}:{row['round_id']}",

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 import pytest
 from tests.python.made_runs import call, make_run, step
 
-from agentbench.analysis import analyze
+import agentbench
+from agentbench.analysis import QUESTIONS, analyze
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import agentbench
 
 
 def ask(*runs: agentbench.Run) -> agentbench.Answer:
@@ -200,3 +200,56 @@ def test_each_run_is_a_cache_of_its_own(tmp_path: Path) -> None:
         return made
 
     assert column(ask(run("a"), run("b")), "retention", "kept", "chained_hits_pct")["for ever"] == 0.0
+
+
+def imported(tmp_path: Path, rows: list[dict[str, Any]]) -> agentbench.Run:
+    source = tmp_path / "rows.jsonl"
+    source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return agentbench.import_traces([source], out=tmp_path / "imported")
+
+
+def test_mooncakes_requests_share_across_sessions(tmp_path: Path) -> None:
+    rows = [
+        {"timestamp": 0, "input_length": 1_300, "output_length": 7, "hash_ids": [1, 2, 3]},
+        {"timestamp": 90_000, "input_length": 1_536, "output_length": 7, "hash_ids": [1, 2, 4]},
+        {"timestamp": 500_000, "input_length": 2_100, "output_length": 7, "hash_ids": [1, 2, 4, 5, 6]},
+    ]
+    run = imported(tmp_path, rows)
+    answer = ask(run)
+    kept = column(answer, "retention", "kept", "chained_hits_pct")
+    assert kept["1 min"] == 0.0
+    assert kept["5 min"] == pytest.approx(100 * 1_024 / 4_936)
+    assert kept["1 h"] == pytest.approx(100 * (1_024 + 1_536) / 4_936)
+    (sharing,) = answer.tables["sharing"].to_dict("records")
+    assert (sharing["hashes"], sharing["same_thread_pct"]) == ("blocks", 0.0)
+    assert sharing["other_sessions_pct"] == pytest.approx(100 * 2_560 / 4_936)
+    # Nothing else was used in between but the second request's last block, which the third needs itself.
+    capacity = column(answer, "capacity", "capacity_tokens", "hits_pct")
+    assert capacity[1_024] == pytest.approx(100 * 2_048 / 4_936)
+    assert capacity[2_048] == pytest.approx(100 * 2_560 / 4_936)
+    analysis = analyze(run)
+    assert list(analysis) == list(QUESTIONS)
+    assert all(it._repr_png_() and it.title in it.to_text() for it in analysis.values())
+
+
+def test_wekas_subagents_share_within_their_session(tmp_path: Path) -> None:
+    child = {"t": 3.0, "type": "n", "in": 128, "out": 1, "hash_ids": [1, 9]}
+    rows = [
+        {
+            "id": session,
+            "block_size": 64,
+            "hash_id_scope": "local",
+            "requests": [
+                {"t": at, "type": "s", "model": "m", "in": 128, "out": 9, "hash_ids": [1, 2], "api_time": 2.0},
+                {"type": "subagent", "agent_id": "a", "requests": [child | {"t": at + 3.0}]},
+                {"t": at + 5.0, "type": "s", "model": "m", "in": 200, "out": 3, "hash_ids": [1, 2, 5, 6]},
+            ],
+        }
+        for session, at in (("v", 0.5), ("w", 50.5))
+    ]
+    answer = ask(imported(tmp_path, rows))
+    (sharing,) = answer.tables["sharing"].to_dict("records")
+    # A subagent has its parent's first block, and the parent that one again; the second is of the parent's turn before.
+    assert sharing["same_session_pct"] == pytest.approx(100 * 2 * (64 + 64) / (2 * 456))
+    assert sharing["same_thread_pct"] == pytest.approx(100 * 2 * 64 / (2 * 456))
+    assert sharing["other_sessions_pct"] == 0.0
