@@ -148,7 +148,7 @@ def _write_rows(out: IO[str], made: Rounds, rng: np.random.Generator) -> None:
         calls = [_event("tool_call", ended[at], "assistant.content.tool_use", **_called(tool)) for tool in tools]
         said = [
             _event(kind, ended[at], f"assistant.content.{kind}", content_chars=116)
-            for kind, is_there in (("reasoning", at % 6 != 0), ("text", at % 6 != 1))  # noqa: PLR2004
+            for kind, is_there in (("reasoning", at % 6 != 0), ("text", at % 6 != 1))
             if is_there
         ]
         if provider == "codex":

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 WIDE_DISAGREEMENT_POINTS = 2.0
 ROOM_FOR_LEGEND = 1.3
+FIVE_MINUTES_S = 300.0
 TRACELAB = "TraceLab"
 
 
@@ -86,6 +87,7 @@ def cache(trace: Trace) -> Answer:
     return Answer(
         name="cache",
         title="Prefix cache",
+        finding=_finding(turns),
         subtitle=f"{trace.subtitle}; {turns.height:,} turns that tell their prompt tokens",
         tables={name: to_pandas(table) for name, table in tables.items()},
         headline=_headline(turns, plans, tables["sharing"]),
@@ -132,6 +134,15 @@ def _headline(turns: pl.DataFrame, plans: list[Planned], shared: pl.DataFrame) -
     between = number(shared["other_sessions_pct"].mean()) if shared.height == 1 else None
     found.append(Headline("prompt tokens shared with other sessions", between, "%", "endless cache; of hashes only"))
     return tuple(found)
+
+
+def _finding(turns: pl.DataFrame) -> str:
+    as_was = _hits(turns.filter(pl.col("isl_cached").is_not_null()))
+    kept = idle_rule(turns).hits_pct(FIVE_MINUTES_S)
+    said = [] if as_was is None else [f"{as_was:.1f} % of prompt tokens came from cache"]
+    if kept is not None:
+        said.append(f"keeping KV for 5 min gives {kept:.1f} %")
+    return "; ".join(said)
 
 
 def _hits(told: pl.DataFrame) -> float | None:
@@ -223,7 +234,7 @@ def _draw_retention(axes: Axes, plans: list[Planned], turns: pl.DataFrame) -> No
     style.log_seconds_axis(axes, seconds[0], seconds[-1])
     _lean(axes)
     axes.set(xlabel="kept after last use", ylabel="prompt tokens served, %", ylim=(0, 102))
-    axes.legend(loc="lower right")
+    axes.legend(loc="best")
 
 
 def _draw_capacity(axes: Axes, table: pl.DataFrame) -> None:

@@ -83,6 +83,7 @@ def cost(trace: Trace, prices: str | PathLike[str] | Prices | None = None) -> An
     return Answer(
         name="cost",
         title="Cost" if table else "Tokens by class of price",
+        finding=_finding(told, priced, table),
         subtitle=trace.subtitle + (f"; prices of {table.date} in {table.currency}" if table else "; no prices given"),
         tables={
             "cost": to_pandas(_by_class(told, priced, table)),
@@ -177,6 +178,16 @@ def _spread(priced: pl.DataFrame, table: Prices | None) -> pl.DataFrame:
     )
 
 
+def _finding(told: pl.DataFrame, priced: pl.DataFrame, table: Prices | None) -> str:
+    if table and priced.height:
+        spent, sessions = float(priced["cost"].sum()), priced["session"].n_unique()
+        dearest = max(CLASSES, key=lambda name: float(priced[f"{name}_cost"].sum()))
+        part = share(float(priced[f"{dearest}_cost"].sum()), spent) or 0.0
+        return f"A session costs {spent / sessions:,.2f} {table.currency} (mean); {part:.1f} % of it {NAMES[dearest]}"
+    whole = sum(int(told[name].sum()) for name in CLASSES)
+    return f"{100 * int(told['cached_read'].sum()) / whole:.1f} % of tokens are cached input read" if whole else ""
+
+
 def _headline(priced: pl.DataFrame, told: pl.DataFrame, table: Prices | None) -> tuple[Headline, ...]:
     if table is None or not priced.height:
         tokens = {name: int(told[name].sum()) for name in CLASSES}
@@ -254,4 +265,4 @@ def _draw(figure: Figure, told: pl.DataFrame, priced: pl.DataFrame, table: Price
     axes.set(xlabel="share, %", xlim=(0, 108))
     axes.grid(visible=False, axis="y")
     if len(bars) > 1:
-        axes.legend(loc="lower right")
+        style.legend_above(axes, 2)

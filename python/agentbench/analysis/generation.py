@@ -66,6 +66,7 @@ def generation(trace: Trace) -> Answer:
     return Answer(
         name="generation",
         title="Generation",
+        finding=_finding(steps),
         subtitle=f"{trace.subtitle}; {steps.height:,} steps that tell tokens and times",
         tables={name: to_pandas(table) for name, table in tables.items()},
         headline=_headline(steps),
@@ -153,6 +154,15 @@ def _named(grouped: pl.DataFrame, names: list[str], label: str) -> pl.DataFrame:
 def _speed_known(steps: pl.DataFrame) -> str:
     """The speed to show: that of decoding where any step tells it."""
     return "decode_tokens_per_s" if steps["decode_tokens_per_s"].count() else "normalized_tokens_per_s"
+
+
+def _finding(steps: pl.DataFrame) -> str:
+    shown = _speed_known(steps)
+    speed, ttft_ms = number(steps[shown].median()), number(steps["ttft_ms"].median())
+    said = [] if speed is None else [f"{speed:,.0f} tokens/s (median {SPEEDS[shown]})"]
+    if ttft_ms is not None:
+        said.append(f"first token after {style.in_words(ttft_ms / 1e3)} (median)")
+    return ", ".join(said)
 
 
 def _headline(steps: pl.DataFrame) -> tuple[Headline, ...]:
