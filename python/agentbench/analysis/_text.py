@@ -56,7 +56,8 @@ def answer(it: Answer, width: int) -> str:
             console.print()
             console.print(Text(name if name != main else it.name))
             console.print(_table(frame))
-    if it.chart is not None and len(it.tables[it.chart.table]):
+    # A table may lack the columns of what no run tells.
+    if it.chart is not None and it.chart.value in it.tables[it.chart.table]:
         console.print()
         for line in _bars(it.tables[it.chart.table], it.chart, width):
             console.print(Text(line, no_wrap=True, overflow="ellipsis"))

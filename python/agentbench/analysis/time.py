@@ -189,7 +189,9 @@ def _headline(shares: pl.DataFrame, waits: pl.DataFrame) -> tuple[Headline, ...]
     def of(label: str, part: str) -> tuple[float | None, str]:
         row = shares.filter((pl.col("of_a") == label) & (pl.col("part") == part))
         over = "union over the time of all"
-        return (row["share_pct"].item(), f"{over} {row['n'].item():,} {label}s") if row.height else (None, over)
+        if not row.height:
+            return None, f"no {label} tells it"
+        return row["share_pct"].item(), f"{over} {row['n'].item():,} {label}s"
 
     humans = waits["human_s"]
     over = f"{humans.count():,} waits for a human"
