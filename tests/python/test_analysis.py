@@ -112,6 +112,26 @@ def test_an_import_of_tracelabs_rows(tmp_path: Path) -> None:
     assert figures["model steps per user request"] == pytest.approx(19 / 5)
 
 
+@pytest.mark.parametrize("level", ["counts", "text"])
+def test_published_data_have_the_answers_of_the_run(sample: agentbench.Analysis, tmp_path: Path, level: str) -> None:
+    pytest.importorskip("detect_secrets", reason="publishing needs the extra hub")
+    agentbench.push(
+        agentbench.sample_trace(),
+        repo="owner/name",
+        license="cc0-1.0",
+        level=level,
+        dry_run=tmp_path / "published",
+        shift_times=True,
+        salt_file=tmp_path / "salt",
+    )
+    published = analyze(tmp_path / "published")
+    # Which blocks a cache shares is told by texts and hashes; all else by counts, times and names of known tools.
+    for name in set(QUESTIONS) - {"cache"}:
+        ours = [(line.name, line.value) for line in sample[name].headline]
+        theirs = [(line.name, line.value) for line in published[name].headline]
+        assert theirs == [(it, None if it_is is None else pytest.approx(it_is)) for it, it_is in ours]
+
+
 def test_an_analysis_is_a_mapping_that_shows_itself(sample: agentbench.Analysis) -> None:
     assert repr(sample) == f"Analysis({', '.join(QUESTIONS)})"
     assert str(sample) == "\n".join(map(str, sample.values()))

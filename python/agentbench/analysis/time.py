@@ -75,9 +75,7 @@ def time(trace: Trace) -> Answer:
         tables={"shares": to_pandas(shares), "waits": to_pandas(spreads(waits, WAITS, "seconds_of"))},
         headline=_headline(shares, waits),
         missing=tuple(_missing(trace, waits)),
-        notes=("times of a replay are the replay's own, its waits as its settings had them",)
-        if trace.is_replayed
-        else (),
+        notes=tuple(_notes(trace, shares)),
         draw=(lambda figure: _draw(figure, shares, waits)) if shares.height or any(_told(waits).values()) else None,
         chart=None,
     )
@@ -229,6 +227,15 @@ def _missing(trace: Trace, waits: pl.DataFrame) -> list[str]:
     told = _told(waits)
     said = {"call_s": "no tool call has a wall latency: no time of tools", "human_s": "no wait for a human is told"}
     return [*found, *(text for column, text in said.items() if not told[column])]
+
+
+def _notes(trace: Trace, shares: pl.DataFrame) -> list[str]:
+    found = []
+    if shares.height:
+        found.append("tools and generation at once count in both, so shares may add up to more than 100 %")
+    if trace.is_replayed:
+        found.append("times of a replay are the replay's own, its waits as its settings had them")
+    return found
 
 
 def _draw(figure: Figure, shares: pl.DataFrame, waits: pl.DataFrame) -> None:
