@@ -184,6 +184,14 @@ def test_failed_requests_are_apart_in_the_timeline(replayed: package.Run, tmp_pa
     assert len(mark(chart, "generating").data) == 490
 
 
+def test_failures_are_counted_over_time() -> None:
+    failed = pl.DataFrame({"start_s": [10.0, 10.2, 13.5, 130.0]})
+    bars = series.failures(failed, "").marks[0]
+    same(bars.data["y"], [2, 1, 1])
+    same(bars.data["x"], [10.5, 13.5, 130.5])
+    assert bars.size == pytest.approx(0.9)
+
+
 def test_times_sum_to_where_time_goes(replayed: package.Run) -> None:
     rows = headline(replayed)
     sums = timeline.time_sums(part_of(replayed))

@@ -11,6 +11,7 @@ import shutil
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import polars as pl
 import pytest
 from tests.python.big_run import inflated
 from tests.python.traffic import agentbench
@@ -205,6 +206,20 @@ def test_a_recording_has_a_page_without_a_verdict(captured: Captured) -> None:
     overview = package.analyze(captured.path)["overview"].headline[0]
     assert f'<td class="text">{html.escape(overview.name)}</td>' in text
     assert card(text, "prompt tokens")[0] == f"{turns['isl'].sum():,}"
+
+
+def test_a_recordings_failures_are_listed_by_kind(captured: Captured, tmp_path: Path) -> None:
+    shutil.copytree(captured.path, tmp_path / "run")
+    turns = package.Run.open(captured.path).turns().to_polars()
+    outcomes = ["http_error", "http_error", *["ok"] * (len(turns) - 2)]
+    errors = ["http 500: <b>first</b>", "http 500: second", *[None] * (len(turns) - 2)]
+    changed = turns.with_columns(pl.Series("outcome", outcomes), pl.Series("error", errors))
+    changed.write_parquet(tmp_path / "run" / "turn_traces.parquet")
+    text = package.report(tmp_path / "run").to_html()
+    listed = text[text.index('<section id="failures">') :]
+    row = r'<td class="text">http 500</td><td class="text">(.*?)</td><td class="figure">(.*?)</td>'
+    assert re.findall(row, listed) == [("http 500: &lt;b&gt;first&lt;/b&gt;", "2")]
+    assert 'data-chart="failures"' in listed
 
 
 def test_the_command_writes_it(replayed: package.Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,7 +17,7 @@ INTRODUCTION = """# The run directory
 Every run is one folder: `manifest.json` (what ran, where, with which settings, how many rows, how many
 were dropped), Parquet tables (zstd), `report.md`, and for a replay `summary.json`. While a run is going, its
 rows are in `<table>.journal.jsonl`; a run that was killed opens all the same and says that it is partial.
-`agentbench report RUN` writes `report.md` anew from the others.
+`agentbench report RUN` writes `report.md` anew from the others, with `--html` a page with charts, `report.html`.
 
 Times named `*_time`, `ts` and `due` are seconds since the Unix epoch, all from one anchor plus the
 monotonic clock. `*_ms` are milliseconds. A null means unknown, never 0.

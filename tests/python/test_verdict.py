@@ -13,7 +13,7 @@ from tests.python.traffic import agentbench
 import agentbench as package
 from agentbench._cli import run as command_line
 from agentbench._report.sections import Flag
-from agentbench._report.verdict import MEASURES, verdict, with_thresholds
+from agentbench._report.verdict import MEASURES, verdict, verdict_section, with_thresholds
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -85,6 +85,24 @@ def test_only_a_load_has_a_verdict() -> None:
     no_level = verdict(summary(capacity={"level": None}), [])
     assert (no_level.word, no_level.judgments) == (None, ())
     assert verdict(summary(capacity={"level": 3}), []).part == "steady state of level 3"
+
+
+def test_a_live_agents_completion_is_its_checks() -> None:
+    found = verdict(summary(agent={"completed_pct": 50.0}), [])
+    assert (found.judgments[2].label, found.judgments[2].value, found.word) == (
+        "tasks completed, by their checks",
+        50.0,
+        "ok",
+    )
+    unchecked = verdict(summary(agent={"completed_pct": None}), [])
+    assert (unchecked.word, unchecked.judgments[2].figure) == (None, "no task has a check")
+
+
+def test_few_requests_are_said() -> None:
+    assert verdict(summary(ok=19), []).caveats == ("few requests",)
+    assert verdict(summary(ok=15, failed=5), []).caveats == ()
+    (note,) = verdict_section(verdict(summary(ok=1), [])).notes
+    assert note.startswith("Of 1 request of the steady state;")
 
 
 def test_thresholds_are_set_and_shown() -> None:

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 WORDS = ("good", "ok", "marginal", "poor")
 """Best first. What meets no threshold is poor."""
 BOUNDS = WORDS[:-1]
+FEWEST = 20
+"""Requests below which a 95th percentile is hardly more than the largest value."""
+FEW = "few requests"
 PER_CENT = 100.0
 MILLISECONDS_PER_SECOND = 1e3
 FORM = re.compile(r"(?P<measure>\w+)\.(?P<word>\w+)=(?P<value>\d+(?:\.\d+)?)\s*(?P<unit>ms|s|tok/s|%|)")
@@ -67,6 +70,10 @@ class Judgment:
     value: float | None
     word: str | None
     reason: str = ""
+    label: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "label", self.label or self.measure.label)
 
     @property
     def figure(self) -> str:
@@ -76,7 +83,7 @@ class Judgment:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The worst of the judgments, and what keeps the figures from being used as they are.
+    """The worst of the judgments of `n` requests, and what keeps the figures from being used as they are.
 
     ``word`` is None where there is none; ``reason`` then says why.
     """
@@ -86,6 +93,7 @@ class Verdict:
     caveats: tuple[str, ...] = ()
     part: str = ""
     reason: str = ""
+    n: int = 0
 
     def at_least_as_bad_as(self, word: str) -> bool:
         """Return whether the verdict is this word or a worse one, or there is none to tell."""
@@ -154,34 +162,48 @@ def verdict(summary: dict[str, Any], found: Sequence[Flag], measures: Sequence[M
         return Verdict(None, caveats=caveats, reason="no level stands for the result")
     name, part = headline_part(summary)
     where = name if not capacity else f"{name} of level {capacity['level']}"
-    judgments = tuple(_judged(measure, part) for measure in measures)
+    judgments = tuple(_judged(measure, part, summary.get("agent")) for measure in measures)
+    ended = part["requests"]["ok"] + part["requests"]["failed"]
+    caveats += (FEW,) if 0 < ended < FEWEST else ()
     words = [judgment.word for judgment in judgments if judgment.word]
     missing = [judgment for judgment in judgments if judgment.word is None]
     if missing:
-        told = "; ".join(f"{judgment.measure.label}: {judgment.reason}" for judgment in missing)
+        told = "; ".join(f"{judgment.label}: {judgment.reason}" for judgment in missing)
         # What is poor stays so, whatever the others would say.
         word = WORDS[-1] if WORDS[-1] in words else None
-        return Verdict(word, judgments, caveats, where, told)
-    return Verdict(max(words, key=WORDS.index), judgments, caveats, where)
+        return Verdict(word, judgments, caveats, where, told, ended)
+    return Verdict(max(words, key=WORDS.index), judgments, caveats, where, n=ended)
 
 
-def _judged(measure: Measure, part: dict[str, Any]) -> Judgment:
-    ended = part["requests"]["ok"] + part["requests"]["failed"]
+def _judged(measure: Measure, part: dict[str, Any], agent: dict[str, Any] | None) -> Judgment:
+    requests = part["requests"]
+    ended = requests["ok"] + requests["failed"]
+    if measure.name == "completion" and agent is not None:
+        # Of live agents a task is complete by its check, not by its requests.
+        return _of_value(measure, agent["completed_pct"], "no task has a check", "tasks completed, by their checks")
     if not ended:
-        return Judgment(measure, None, None, "no request ended")
+        return _of_value(measure, None, "no request ended")
     if measure.name == "completion":
-        value = part["requests"]["ok"] / ended * PER_CENT
-        return Judgment(measure, value, measure.word(value))
-    held = part.get("with_failures")
+        return _of_value(measure, requests["ok"] / ended * PER_CENT)
+    return _of_latency(measure, part.get("with_failures"), failed=requests["failed"])
+
+
+def _of_latency(measure: Measure, held: dict[str, Any] | None, *, failed: int) -> Judgment:
     if held is None:
-        return Judgment(measure, None, None, "the summary was made before there was this figure")
-    value = held["ttft_p95_ms"] if measure.name == "ttft" else held["output_tokens_per_s_p25"]
+        return _of_value(measure, None, "the summary was made before there was this figure")
+    ttft_ms = held["ttft_p95_ms"]
+    if measure.name == "speed":
+        return _of_value(measure, held["output_tokens_per_s_p25"], "no request tells it")
+    if ttft_ms is None and failed:
+        return Judgment(measure, None, WORDS[-1], "beyond every bound: failed requests")
+    return _of_value(measure, None if ttft_ms is None else ttft_ms / MILLISECONDS_PER_SECOND, "no request tells it")
+
+
+def _of_value(measure: Measure, value: float | None, reason: str = "", label: str = "") -> Judgment:
+    """Judge a value; of one that is not known say why."""
     if value is None:
-        if measure.name == "ttft" and part["requests"]["failed"]:
-            return Judgment(measure, None, WORDS[-1], "beyond every bound: failed requests")
-        return Judgment(measure, None, None, "no request tells it")
-    value = value / MILLISECONDS_PER_SECOND if measure.name == "ttft" else value
-    return Judgment(measure, value, measure.word(value))
+        return Judgment(measure, None, None, reason, label)
+    return Judgment(measure, value, measure.word(value), label=label)
 
 
 def verdict_section(found: Verdict) -> Section:
@@ -190,7 +212,7 @@ def verdict_section(found: Verdict) -> Section:
         return Section("verdict", (), notes=(f"No verdict: {found.reason}.",))
     rows = tuple(
         (
-            judgment.measure.label,
+            judgment.label,
             judgment.word or UNKNOWN,
             judgment.figure,
             judgment.measure.statistic,
@@ -199,5 +221,6 @@ def verdict_section(found: Verdict) -> Section:
         for judgment in found.judgments
     )
     title = f"verdict: {found.in_words()}"
-    notes = (f"Of the {found.part}. The worst word is the verdict; failed requests count as the worst value.",)
+    requests = f"{found.n:,} requests" if found.n != 1 else "1 request"
+    notes = (f"Of {requests} of the {found.part}; the worst word is the verdict, a failed request the worst value.",)
     return Section(title, rows, ("", "word", "figure", "statistic", *BOUNDS), notes, left=2)

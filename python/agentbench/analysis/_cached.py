@@ -249,7 +249,8 @@ def enough_capacity(plans: list[Planned], part: float = ENOUGH) -> int | None:
         return None
     # Nothing needs more than what lies above it and itself.
     low, high = 0, max(int((plan.depth + plan.reuse.tokens).max(initial=0)) for plan in plans)
-    while high - low > high // 100:
+    # Of a small one to a token: a percent of it is none.
+    while high - low > max(high // 100, 1):
         middle = (low + high) // 2
         hits = sum(int(plan.reuse.lru_hits(middle, plan.depth).sum()) for plan in plans)
         low, high = (low, middle) if hits >= part * endless else (middle, high)

@@ -18,7 +18,7 @@ CONDITION = re.compile(
     r"(?P<metric>\w+)(?:\.(?P<statistic>[\w.]+))?\s*(?P<relation><=|>=|<|>)\s*(?P<bound>[\d.]+)\s*(?P<unit>ms|s|tok/s|)"
 )
 VERDICTS: tuple[tuple[str, Role], ...] = (("pass", "good"), ("fail", "poor"), ("invalid", "quiet"))
-AGENTS = Axis("concurrent agents", bounds=(0, None))
+AGENTS = Axis("concurrent agents", bounds=(0, None), whole=True)
 
 
 def capacity_charts(run: Run, conditions: str) -> tuple[Chart, ...]:

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from agentbench._report.replayed import headline_part
+
 if TYPE_CHECKING:
     from agentbench._core import Run
 
@@ -22,6 +24,7 @@ FEWEST_TOKENS = 2
 """Below this many output tokens a request has no speed."""
 LANE_SHOWN = 12
 LOCAL = "answered_locally"
+STEADY = "steady state"
 
 
 def start_of(summary: dict[str, Any], manifest: dict[str, Any]) -> float:
@@ -44,11 +47,13 @@ def of_part(frame: pl.DataFrame, summary: dict[str, Any]) -> pl.DataFrame:
     level = (summary.get("capacity") or {}).get("level")
     if level is not None:
         answered = answered.filter(pl.col("level") == level)
-    return answered.filter(pl.col("phase") == "steady") if summary["steady"]["fields"] else answered
+    return answered.filter(pl.col("phase") == "steady") if headline_part(summary)[0] == STEADY else answered
 
 
 def _sent(table: pl.DataFrame) -> pl.DataFrame:
     start = pl.col("sent_at_ms") / MILLISECONDS_PER_SECOND
+    # A live agent's waits are its tools' own time.
+    waits = [pl.col(name) for name in ("tool_wait_ms", "tool_time_ms") if name in table.columns]
     return table.select(
         pl.concat_str(pl.lit("agent "), pl.col("agent_id")).alias("lane"),
         pl.col("agent_id").cast(pl.Int64).alias("order"),
@@ -61,7 +66,7 @@ def _sent(table: pl.DataFrame) -> pl.DataFrame:
         pl.col("prompt_tokens").alias("isl"),
         pl.col("cached_tokens").alias("cached"),
         pl.col("completion_tokens").alias("osl"),
-        (pl.col("tool_wait_ms") / MILLISECONDS_PER_SECOND).alias("wait_s"),
+        (pl.coalesce(waits) / MILLISECONDS_PER_SECOND).alias("wait_s"),
         pl.col("turn"),
         _end(pl.col("thread_id")).alias("thread"),
         pl.col("phase").cast(pl.String),

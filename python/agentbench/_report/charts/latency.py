@@ -92,7 +92,9 @@ def over_agents(frame: pl.DataFrame, column: str, conditions: str, who: str) -> 
     outer = Mark("ranges", by_lane, "p5 to p95", "quiet", y="p5", y1="p95", size=0.25)
     inner = Mark("ranges", by_lane, "p25 to p75", "first", y="p25", y1="p75", size=0.6)
     middle = Mark("points", by_lane, "median", "second", y="p50", tips=tips, size=7)
-    place = Axis(f"{count(len(by_lane))} {who}s in the order of their medians", bounds=(0.3, len(by_lane) + 0.7))
+    place = Axis(
+        f"{count(len(by_lane))} {who}s in the order of their medians", bounds=(0.3, len(by_lane) + 0.7), whole=True
+    )
     return Chart(name, title, conditions, place, axis, (outer, inner, middle))
 
 

@@ -24,6 +24,8 @@ class Axis:
     names: tuple[str, ...] = ()
     bounds: tuple[float | None, float | None] = (None, None)
     """Where it begins and ends; None where the data do."""
+    whole: bool = False
+    """Whether only whole numbers are marked."""
 
     @property
     def title(self) -> str:

@@ -5,15 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import polars as pl
+
 from agentbench._figures import count, number
 from agentbench._report.charts import capacity, frames, latency, series, shares, timeline
 from agentbench._report.conditions import engine_in_words
 from agentbench._report.replayed import headline_part
+from agentbench._report.sections import Section
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-
-    import polars as pl
 
     from agentbench._core import Run
     from agentbench._report.charts.model import Chart
@@ -29,6 +30,7 @@ class Panel:
     charts: tuple[Chart, ...] = ()
     tables: tuple[str, ...] = ()
     text: str = ""
+    sections: tuple[Section, ...] = ()
 
 
 def panels(run: Run, summary: dict[str, Any], measures: Sequence[Measure]) -> tuple[Panel, ...]:
@@ -59,6 +61,8 @@ def _panels(
         yield Panel(
             "capacity", "Capacity", capacity.capacity_charts(run, of_run), ("capacity", "levels", "work of the levels")
         )
+    if summary.get("agent"):
+        yield Panel("tasks", "Tasks", (), ("tasks", "of a task", "each task"))
     for column, name, title in (
         (latency.TTFT, "ttft", "Time to first token"),
         (latency.SPEED, "speed", "Output speed"),
@@ -86,11 +90,30 @@ def _panels(
     yield Panel("engine", "Engine", series.engine_charts(run, start, of_run), ("engines",))
     yield Panel("power", "Power and energy", (series.power_chart(run, start, of_run),), ("power",))
     yield Panel("tools", "Tools and waits", (shares.tool_time(run, part, of_part),), ("tools",))
-    yield Panel("failures", "Failures", (), ("failed requests",), "" if _failed(everything) else "No request failed.")
+    failed = everything.filter(pl.col("status") == "failed")
+    yield Panel(
+        "failures",
+        "Failures",
+        (series.failures(failed, of_run),) if len(failed) else (),
+        ("failed requests",),
+        "" if len(failed) else "No request failed.",
+        _kinds(failed) if "settings" not in summary else (),
+    )
 
 
-def _failed(everything: pl.DataFrame) -> bool:
-    return bool((everything["status"] == "failed").sum())
+def _kinds(failed: pl.DataFrame) -> tuple[Section, ...]:
+    """Return the failures of a recording by the text before the first colon, as a summary counts those of a replay."""
+    if not len(failed):
+        return ()
+    error = pl.col("error").fill_null("unknown")
+    kinds = (
+        failed.with_columns(error.str.split(":").list.first().alias("kind"), error.alias("such_as"))
+        .group_by("kind", maintain_order=True)
+        .agg(pl.col("such_as").first(), pl.len().alias("n"))
+        .sort("n", descending=True, maintain_order=True)
+    )
+    rows = tuple((row["kind"], row["such_as"], count(row["n"])) for row in kinds.iter_rows(named=True))
+    return (Section("turns that were not answered whole", rows, ("kind", "such as", "n"), left=2),)
 
 
 def _conditions(summary: dict[str, Any], manifest: dict[str, Any], shown: int) -> str:

@@ -16,6 +16,7 @@ MOST_SAMPLES = 1_200
 """Above this many samples of a series its smallest and largest value of each stretch are drawn."""
 STRETCHES = 600
 RATE_STRETCHES = 240
+FAILURE_STRETCHES = 120
 LEAST_STRETCH_S = 1.0
 MOST_DRAWN = len(SERIES)
 TIME = Axis("time after the run's start", "s")
@@ -151,6 +152,25 @@ def growth(polls: pl.DataFrame, column: str) -> pl.DataFrame:
         .with_columns((pl.col("grown") / pl.col("passed")).alias("y"), pl.col("x") - pl.col("passed") / 2)
     )
     return by_engine.group_by("stretch").agg(pl.col("x").mean(), pl.col("y").sum()).sort("stretch").drop("stretch")
+
+
+def failures(failed: pl.DataFrame, conditions: str) -> Chart:
+    """Return when requests failed: how many in each stretch of the run."""
+    first, last = float(failed["start_s"].min()), float(failed["start_s"].max())  # type: ignore[arg-type]
+    width = max((last - first) / FAILURE_STRETCHES, LEAST_STRETCH_S)
+    counted = (
+        failed.group_by(((pl.col("start_s") - first) / width).floor().alias("stretch"))
+        .agg(pl.len().alias("y"))
+        .sort("stretch")
+        .with_columns((pl.col("stretch") * width + first + width / 2).alias("x"), pl.lit(0.0).alias("zero"))
+    )
+    tips = (Tip("failed", "y", form="0,0"), Tip("at about", "x", "s"))
+    mark = Mark("ranges", counted, "failed requests", "poor", y="zero", y1="y", tips=tips, size=width * 0.9)
+    notes = (f"Each bar counts {number(width)} s, by when requests were sent.",)
+    amount = Axis("failed", "requests", bounds=(0, None), whole=True)
+    return Chart(
+        "failures", "failed requests over time", conditions, TIME, amount, (mark,), notes, wide=True, height=200
+    )
 
 
 def power_chart(run: Run, start: float, conditions: str) -> Chart:

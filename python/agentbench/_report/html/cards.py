@@ -42,7 +42,7 @@ def _of_a_replay(summary: dict[str, Any], found: Verdict) -> Iterator[Card]:
         value = number(judgment.value) if judgment.value is not None else UNKNOWN
         of = found.part if judgment.value is not None else judgment.reason
         yield Card(
-            f"{measure.label} {measure.statistic}" if measure.statistic[0] == "p" else measure.label,
+            f"{judgment.label} {measure.statistic}" if measure.statistic[0] == "p" else judgment.label,
             value,
             measure.unit,
             of,

@@ -166,6 +166,8 @@ def _axis(axis: Any, meaning: Axis) -> None:
     axis.minor_tick_line_color = None
     axis.major_tick_in = 0
     axis.major_tick_out = 4
+    if meaning.whole:
+        axis.ticker.min_interval = 1
     if meaning.names:
         every = -(-len(meaning.names) // MOST_NAMES)
         axis.ticker = models.FixedTicker(ticks=list(range(0, len(meaning.names), every)))

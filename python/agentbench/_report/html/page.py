@@ -44,7 +44,7 @@ def run_page(made: Report, run: Run, measures: Sequence[Measure], questions: str
         flags_html(made.flags),
         _conditions(sections.get(CONDITIONS)),
         questions,
-        *[panel_html(panel, places, _tables_of(panel, made.sections)) for panel in parts],
+        *[panel_html(panel, places, (*_tables_of(panel, made.sections), *panel.sections)) for panel in parts],
         _method(made.summary, run.manifest),
     ]
     asked = [("questions", "Questions")] if questions else []
@@ -85,7 +85,9 @@ def _header(made: Report, manifest: dict[str, Any], found: Verdict) -> str:
         labels.append("SYNTHETIC: this recording is made up after published statistics")
     ribbon = "".join(f'<p class="ribbon">{label}</p>' for label in labels)
     word = found.word or "no verdict"
-    told = "The worst of the words below; a failed request counts as the worst value." if found.word else found.reason
+    requests = f"{found.n:,} requests" if found.n != 1 else "1 request"
+    worst = f"The worst of the words below, over {requests}; a failed one counts as the worst value."
+    told = worst if found.word else found.reason
     caveats = f'<p class="caveats">{escape(", ".join(found.caveats))}</p>' if found.caveats else ""
     kind, _, name = made.title.partition(": ")
     return (
