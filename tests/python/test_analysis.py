@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -166,10 +168,34 @@ def test_no_such_question(tmp_path: Path) -> None:
         analyze(tmp_path / "nowhere")
 
 
-def test_a_missing_library_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_library_names_its_extra(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr("agentbench.analysis.find_spec", lambda name: None if name == "polars" else object())
     with pytest.raises(ModuleNotFoundError, match=r"polars not installed.*agentbench-serving\[analysis\]"):
         open_trace(agentbench.sample_trace())
+    assert command_line(["analyze", str(agentbench.sample_trace())]) == 2
+    told = capsys.readouterr().err.splitlines()
+    assert len(told) == 1
+    assert told[0].startswith("error: polars not installed")
+
+
+def test_the_command_line_starts_without_the_extra() -> None:
+    absent = ["polars", "pandas", "matplotlib", "pyarrow", "numpy"]
+    code = f"""
+import sys, warnings
+warnings.simplefilter("ignore")
+sys.modules.update(dict.fromkeys({absent}))
+from agentbench._cli import run
+sys.exit(run(["analyze", "--list"]))
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    assert (result.returncode, result.stdout.split()[0]) == (0, "overview"), result.stderr
+
+
+def test_names_of_a_run_are_text_on_a_page(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", [step(0, 0.0, 1.0, isl=5, model="<b>&")])
+    page = analyze(run, questions=["overview"])["overview"]._repr_html_()
+    assert "<b>&" not in page
+    assert "&lt;b&gt;&amp;" in page
 
 
 def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -126,27 +126,34 @@ def _bars(frame: pd.DataFrame, chart: Chart, width: int) -> list[str]:
     return lines
 
 
-def answer_html(it: Answer) -> str:
-    """Return headline, tables, what is missing and notes as HTML, without the figure."""
+def answer_html(it: Answer, picture: str = "") -> str:
+    """Return headline, tables, what is missing and notes as HTML, with a picture below the headline where given."""
     parts = [f"<h3>{escape(it.title)}</h3>"]
     if it.finding:
         parts.append(f"<p><b>{escape(it.finding)}</b></p>")
     if it.subtitle:
         parts.append(f"<p>{escape(it.subtitle)}</p>")
     if it.headline:
-        rows = [[line.name, value(line.value), line.unit, line.published or "", line.condition] for line in it.headline]
+        rows = [[line.name, line.value, line.unit, line.published or "", line.condition] for line in it.headline]
         parts.append(_table_html(["", "value", "unit", "published", "over"], rows))
+    parts.append(picture)
     for name, frame in it.tables.items():
         if len(frame):
-            parts.append(f"<h4>{escape(name)}</h4>")
-            cells = [[value(cell) for cell in row] for row in frame.itertuples(index=False)]
-            parts.append(_table_html([str(column) for column in frame.columns], cells))
+            columns = [str(column).replace("_", " ") for column in frame.columns]
+            rows = [list(row) for row in frame.itertuples(index=False)]
+            parts += [f"<h4>{escape(name.replace('_', ' '))}</h4>", _table_html(columns, rows)]
     for word, lines in (("missing", it.missing), ("note", it.notes)):
         parts += [f"<p><b>{word}:</b> {escape(line)}</p>" for line in lines]
-    return "\n".join(parts)
+    return "\n".join(filter(None, parts))
 
 
-def _table_html(columns: list[str], rows: list[list[str]]) -> str:
-    head = "".join(f"<th>{escape(column)}</th>" for column in columns)
-    body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+def _table_html(columns: list[str], rows: list[list[Any]]) -> str:
+    """Words stand at the left and figures at the right, whatever the style of the page."""
+    sides = ["left" if any(isinstance(row[at], str) for row in rows) else "right" for at in range(len(columns))]
+
+    def cells(tag: str, texts: list[str]) -> str:
+        aligned = zip(texts, sides, strict=True)
+        return "".join(f'<{tag} style="text-align: {side}">{escape(text)}</{tag}>' for text, side in aligned)
+
+    body = "".join(f"<tr>{cells('td', [value(it) for it in row])}</tr>" for row in rows)
+    return f"<table><thead><tr>{cells('th', columns)}</tr></thead><tbody>{body}</tbody></table>"

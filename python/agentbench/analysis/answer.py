@@ -28,8 +28,7 @@ HTML_HEAD = """<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><title>{title}</title><style>
 body {{ font: 15px/1.45 system-ui, sans-serif; max-width: 1000px; margin: 2em auto; padding: 0 1em; color: #222; }}
 table {{ border-collapse: collapse; margin: .8em 0; }}
-th, td {{ padding: .2em .7em; border-bottom: 1px solid #ddd; text-align: right; }}
-th:first-child, td:first-child {{ text-align: left; }}
+th, td {{ padding: .2em .7em; border-bottom: 1px solid #ddd; vertical-align: bottom; }}
 img {{ max-width: 100%; }}
 </style></head><body>
 """
@@ -165,7 +164,7 @@ class Answer:
 
     def _repr_html_(self) -> str:
         picture = base64.b64encode(self._repr_png_()).decode()
-        return f'{self._tables_html()}<img alt="{escape(self.title)}" src="data:image/png;base64,{picture}">'
+        return _text.answer_html(self, f'<img alt="{escape(self.title)}" src="data:image/png;base64,{picture}">')
 
     def _tables_html(self) -> str:
         return _text.answer_html(self)
