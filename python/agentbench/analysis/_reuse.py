@@ -239,17 +239,18 @@ def _last_uses(chained: NDArray[np.uint64], request: Integers, end_s: Floats) ->
     of_order = chained[order]
     is_again = of_order[1:] == of_order[:-1]
     group = np.concatenate([[0], np.cumsum(~is_again)])
-    latest = _grouped_maxima(end_s[request[order]], group)
+    latest = _grouped_maxima(end_s, request[order], group)
     again = order[1:][is_again]
     source[again] = request[order[:-1][is_again]]
     until[again] = latest[:-1][is_again]
     return source, until
 
 
-def _grouped_maxima(values: Floats, group: Integers) -> Floats:
-    """Take running maxima within groups of adjacent values; a nan makes those after it in its group unknown."""
+def _grouped_maxima(values: Floats, at: Integers, group: Integers) -> Floats:
+    """Take running maxima of ``values[at]`` within groups of neighbours; a nan makes those after it unknown."""
     distinct, rank = np.unique(values, return_inverse=True)  # nan sorts last, so it wins, and it stays
-    n = len(distinct)
-    running: Any = np.maximum.accumulate(group * n + rank) - group * n
+    running = group * len(distinct) + rank[at]
+    np.maximum.accumulate(running, out=running)
+    running -= group * len(distinct)
     maxima: Floats = distinct[running]
     return maxima
