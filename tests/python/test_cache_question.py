@@ -136,13 +136,14 @@ def test_units_tell_what_sessions_share(tmp_path: Path) -> None:
         step(0, 0, 1, thread="a", session_id="a", isl=900, isl_cached=0, osl=50),
         step(1, 2, 3, thread="a", session_id="a", isl=1_050, isl_cached=900, osl=50, waited_s=1),
         step(0, 103, 104, thread="b", session_id="b", isl=900, isl_cached=0, osl=50),
+        step(0, 110, 111, thread="c", session_id="c", isl=5_000, isl_cached=0, osl=50),
     ]
     run = make_run(tmp_path / "units", turns)
     units = {
         "system": ("", 3_200), "u1": ("user", 400), "reply": ("assistant", 200), "result": ("user", 400),
         "u2": ("user", 400),
     }  # fmt: skip
-    chains = [["system", "u1"], ["system", "u1", "reply", "result"], ["system", "u2"]]
+    chains = [["system", "u1"], ["system", "u1", "reply", "result"], ["system", "u2"], []]
     hashed(run, {"unit_hashes": chains}, units)
     answer = ask(run)
     # The reply was made by the turn before, so 950 of the second prompt's tokens are there: 59 blocks of 16.
@@ -152,6 +153,7 @@ def test_units_tell_what_sessions_share(tmp_path: Path) -> None:
     assert row["other_sessions_pct"] == figures(answer)["prompt tokens shared with other sessions"]
     assert row["other_sessions_pct"] == pytest.approx(100 * 800 / 2_850)
     kept = column(answer, "retention", "kept", "chained_hits_pct")
+    assert any("1 turns hold no hashes" in text for text in answer.missing)
     assert kept["1 min"] == pytest.approx(100 * 944 / 2_850)
     assert kept["5 min"] == pytest.approx(100 * 1_744 / 2_850)
 

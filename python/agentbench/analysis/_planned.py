@@ -50,7 +50,8 @@ class Planned:
     """The requests of one run in order of time, and what each could reuse.
 
     ``rows`` has the columns of `Trace.turns`, of the turns that reached an engine and tell their prompt tokens;
-    ``reuse`` numbers requests by their place in it. ``prompt_tokens`` are theirs; of units, as the bytes tell them.
+    ``reuse`` numbers requests by their place in it. ``prompt_tokens`` are theirs; of units, as the bytes tell them,
+    and 0 where a run has hashes and a turn has none.
     ``kind`` is ``units``, ``blocks`` or ``counts``. ``is_timed``: the order is that of times, not that of the table.
     """
 
@@ -101,13 +102,13 @@ def _planned_run(run: str, rows: pl.DataFrame, hashes: pl.DataFrame, units: pl.D
         # A thread's turns stay in their order, also where its clock went back.
         at = pl.col("request_time").cum_max().over("thread").alias("at")
         rows = rows.sort("thread", "turn").with_columns(at).sort("at", maintain_order=True).drop("at")
-    isl = _integers(rows["isl"])
     if hashes["block_hashes"].list.len().sum():
-        return Planned(run, "blocks", is_timed, rows, isl, _of_blocks(_with_chains(rows, hashes, "block_hashes")))
+        prompt, reuse = _of_blocks(_with_chains(rows, hashes, "block_hashes"))
+        return Planned(run, "blocks", is_timed, rows, prompt, reuse)
     if units is not None and hashes["unit_hashes"].list.len().sum():
         prompt, reuse = _of_units(_with_chains(rows, hashes, "unit_hashes"), units)
         return Planned(run, "units", is_timed, rows, prompt, reuse)
-    return Planned(run, "counts", is_timed, rows, isl, _of_counts(rows))
+    return Planned(run, "counts", is_timed, rows, _integers(rows["isl"]), _of_counts(rows))
 
 
 def _with_chains(rows: pl.DataFrame, hashes: pl.DataFrame, column: str) -> pl.DataFrame:
@@ -143,16 +144,16 @@ def _of_counts(rows: pl.DataFrame) -> Reuse:
     return reuse_of_counts(before, isl, osl, shared_tokens, _floats(known["age_s"]), MINTED_BLOCK_TOKENS)
 
 
-def _of_blocks(rows: pl.DataFrame) -> Reuse:
-    """Reuse of whole blocks: the last one, cut by the prompt's end, is no block of a cache."""
+def _of_blocks(rows: pl.DataFrame) -> tuple[NDArray[np.int64], Reuse]:
+    """Tokens and reuse of prompts of blocks: the last one, cut by the prompt's end, is no block of a cache."""
     sizes = rows["block_size"].drop_nulls()
     size = int(sizes.mode().sort().to_list()[0]) if len(sizes) else MINTED_BLOCK_TOKENS
     length = _integers(rows["chain"].list.len())
-    isl = _integers(rows["isl"])
+    isl = np.where(length > 0, _integers(rows["isl"]), 0)
     request = np.repeat(np.arange(len(length)), length)
     place = np.arange(len(request)) - np.repeat(np.cumsum(length) - length, length)
     ends = np.minimum((place + 1) * size, isl[request])
-    return reuse_of_chains(length, _ids(rows["chain"]), ends, isl, _times(rows), size)
+    return isl, reuse_of_chains(length, _ids(rows["chain"]), ends, isl, _times(rows), size)
 
 
 def _of_units(rows: pl.DataFrame, units: pl.DataFrame) -> tuple[NDArray[np.int64], Reuse]:
@@ -169,7 +170,8 @@ def _of_units(rows: pl.DataFrame, units: pl.DataFrame) -> tuple[NDArray[np.int64
     summed = np.concatenate([[0], np.cumsum(_integers(sizes.fill_null(0)))])
     first = np.concatenate([[0], np.cumsum(length)])[:-1]
     prompt_bytes = summed[first + n_prompt] - summed[first]
-    tokens_per_byte = _integers(rows["isl"]).sum() / max(int(prompt_bytes.sum()), 1)
+    isl = _integers(rows["isl"])
+    tokens_per_byte = int(isl[prompt_bytes > 0].sum()) / max(int(prompt_bytes.sum()), 1)
     request = np.repeat(np.arange(len(length)), length)
     ends = ((summed[1:] - summed[first[request]]) * tokens_per_byte).astype(np.int64)
     prompt = (prompt_bytes * tokens_per_byte).astype(np.int64)

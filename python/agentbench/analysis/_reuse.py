@@ -19,7 +19,7 @@ functions of arrays; knows nothing of runs and tables.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 

@@ -170,6 +170,9 @@ def _missing(trace: Trace, turns: pl.DataFrame, plans: list[Planned]) -> tuple[s
     counted = [plan.run for plan in plans if not plan.knows_sharing]
     if counted:
         found.append(f"what sessions share is unknown, not 0, in {_named(counted)}: counts and no hashes")
+    bare = sum(int((plan.prompt_tokens == 0).sum()) for plan in plans)
+    if bare:
+        found.append(f"{bare:,} turns hold no hashes, unlike others of their run: left out of what chained blocks give")
     ageless = sum(int((~plan.is_aged).sum()) for plan in plans)
     if ageless:
         found.append(f"{ageless:,} turns have no known wait: left out of the retention times")
