@@ -243,3 +243,28 @@ def test_a_wide_value_keeps_its_place(tmp_path: Path) -> None:
     )
     for width in (20, 40, 200):
         assert analyze(run).to_text(width)
+
+
+def test_jupyter_shows_tables_and_figure_apart(
+    sample: agentbench.Analysis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A page that drops pictures within HTML still shows the figure."""
+    shells = pytest.importorskip("IPython.core.interactiveshell").InteractiveShell
+    from IPython.utils.capture import capture_output
+    from traitlets.config import Config
+
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
+    shell = shells.instance(config=Config({"HistoryManager": {"enabled": False}}))
+    try:
+        with capture_output() as shown:
+            shell.user_ns["answer"] = sample["loop"]
+            shell.run_cell("answer")
+    finally:
+        shells.clear_instance()
+    tables, figure = (output.data for output in shown.outputs)
+    assert "<table>" in tables["text/html"]
+    assert "<img" not in tables["text/html"]
+    assert "image/png" in figure
+    alone, size = sample["loop"].figure()._repr_png_()
+    assert alone.startswith(PNG)
+    assert size == {"width": 860}

@@ -7,7 +7,6 @@ values are written is `_text`'s, how figures look is `style`'s.
 from __future__ import annotations
 
 import base64
-import io
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from html import escape
@@ -22,6 +21,8 @@ if TYPE_CHECKING:
 
     import pandas as pd
     from matplotlib.figure import Figure
+
+    from .style import ShownFigure
 
 TEXT_WIDTH = 110
 HTML_HEAD = """<!DOCTYPE html>
@@ -114,7 +115,7 @@ class Answer:
         """The main table."""
         return next(iter(self.tables.values()))
 
-    def figure(self) -> Figure:
+    def figure(self) -> ShownFigure:
         """Return the figure; it says what is missing where there is nothing to draw."""
         from .style import styled_figure  # noqa: PLC0415  matplotlib takes its time
 
@@ -158,9 +159,7 @@ class Answer:
         return written
 
     def _repr_png_(self) -> bytes:
-        image = io.BytesIO()
-        self.figure().savefig(image, format="png", dpi=144)
-        return image.getvalue()
+        return self.figure().png()
 
     def _repr_html_(self) -> str:
         picture = base64.b64encode(self._repr_png_()).decode()
@@ -174,7 +173,7 @@ class Answer:
         import IPython.display as shown  # noqa: PLC0415  Jupyter's own
 
         shown.display(shown.HTML(self._tables_html()))  # type: ignore[no-untyped-call]
-        shown.display(shown.Image(self._repr_png_(), width=900))  # type: ignore[no-untyped-call]
+        shown.display(self.figure())  # type: ignore[no-untyped-call]
 
 
 def page(title: str, answers: list[Answer]) -> str:

@@ -5,6 +5,7 @@ Colours are told apart by people who see few of them (Okabe and Ito), sizes can 
 
 from __future__ import annotations
 
+import io
 import math
 import textwrap
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#555555")
 MUTED = "#666666"
 SIZE_IN = (9.0, 5.0)
+PNG_DPI = 144
+SHOWN_WIDTH_PX = 860
 WRAP = 105
 WRAP_TITLE = 78
 TITLE_LINE_IN = 0.26
@@ -56,9 +59,23 @@ SETTINGS: Any = {
 }
 
 
+class ShownFigure(Figure):
+    """A figure that Jupyter shows whether or not pyplot was set up there."""
+
+    def png(self) -> bytes:
+        """Return the figure as a PNG file."""
+        image = io.BytesIO()
+        self.savefig(image, format="png", dpi=PNG_DPI)
+        return image.getvalue()
+
+    def _repr_png_(self) -> tuple[bytes, dict[str, int]]:
+        # The width is that of the page, in points of the screen; the picture is sharper than these.
+        return self.png(), {"width": SHOWN_WIDTH_PX}
+
+
 def styled_figure(
     title: str, subtitle: str, draw: Callable[[Figure], None] | None, missing: Sequence[str] = ()
-) -> Figure:
+) -> ShownFigure:
     """Return a figure with title and condition on top, drawn in the common style.
 
     Parameters
@@ -67,7 +84,7 @@ def styled_figure(
         Adds axes to the figure; None draws what is `missing` as words.
     """
     with mpl.rc_context(SETTINGS):
-        figure = Figure(figsize=SIZE_IN)
+        figure = ShownFigure(figsize=SIZE_IN)
         title_lines, head = textwrap.wrap(title, WRAP_TITLE), textwrap.wrap(subtitle, WRAP)
         below_title_in = 0.14 + TITLE_LINE_IN * len(title_lines)
         head_in = below_title_in + 0.04 + 0.2 * len(head)
