@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
+import time
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 import pytest
 from tests.python.made_runs import call, make_run, step
+from tests.python.traffic import converse
 
+import agentbench
 from agentbench.analysis import Answer, analyze, open_trace
 
 if TYPE_CHECKING:
@@ -323,3 +327,32 @@ def test_requests_of_a_replay_are_turns(tmp_path: Path) -> None:
     assert set(turns["model"]) == {"m"}
     assert trace.is_replayed
     assert turns.schema["session"] == pl.UInt32
+
+
+def test_columns_that_an_older_run_lacks_are_unknown(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", [step(0, 0, 1, isl=100), step(1, 2, 3, isl=200)])
+    file = run.path / "turn_traces.parquet"
+    pl.read_parquet(file).drop("kind", "outcome", "isl_cached", "agent", "changes").write_parquet(file)
+    trace = open_trace(run)
+    assert trace.steps["isl"].to_list() == [100, 200]
+    assert trace.lacks("isl_cached")
+    assert "no step tells its cached tokens: no prefix, no ISL_new, no hit rate" in analyze(trace)["tokens"].missing
+
+
+def test_a_run_that_was_killed_is_read_from_its_journals(tmp_path: Path) -> None:
+    with agentbench.SimulatedEngine(speed="instant") as engine:
+        proxy = agentbench.Proxy(engine.url, out=tmp_path / "run").start()
+        converse(proxy.url, 3)
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline and not _journal_lines(tmp_path / "run"):
+            time.sleep(0.05)
+        shutil.copytree(tmp_path / "run", tmp_path / "killed")
+        proxy.stop()
+    killed = analyze(tmp_path / "killed", questions=["overview"])["overview"]
+    assert killed.frame.loc[0, "turns"] == 3
+    assert any("was killed" in note for note in killed.notes)
+
+
+def _journal_lines(run: Path) -> bool:
+    journal = run / "turn_traces.journal.jsonl"
+    return journal.is_file() and len(journal.read_text().splitlines()) == 3

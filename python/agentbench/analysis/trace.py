@@ -272,7 +272,9 @@ class Trace:
                 self._read(run, "requests", REPLAYED_COLUMNS), (run.manifest.get("engine") or {}).get("model")
             )
         else:
-            rows = self._read(run, "turn_traces", TURN_COLUMNS)
+            rows = self._read(run, "turn_traces", TURN_COLUMNS).with_columns(
+                pl.col("kind").fill_null("main"), pl.col("outcome").fill_null("ok")
+            )
         starts = rows["request_time"]
         own_clock = rows.height > 0 and (starts.max() or 0.0) < EPOCH_FROM and bool((starts != 0.0).any())  # type: ignore[operator]
         if not own_clock and not self._is_replay(run):
