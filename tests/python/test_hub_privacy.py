@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,9 @@ from tests.python.planting import PROMPT, SECRETS, WORD, filled_row, planted, sa
 
 import agentbench
 from agentbench._hub import columns, forms, words
+from agentbench._hub.detectors import Detectors
 from agentbench._hub.gate import Gate
+from agentbench._hub.masks import TextMasks
 from agentbench._hub.rules import Chains, Rules, tally
 from agentbench._hub.salt import Salt
 
@@ -147,8 +150,6 @@ def test_the_gate_refuses_what_a_rule_let_through(tmp_path: Path, salt_file: Pat
     bad = table.set_column(table.schema.get_field_index("session_id"), "session_id", pa.array(["my-session"]))
     bad = bad.append_column("comment", pa.array(["hello"]))
     pq.write_table(bad, path)
-    from agentbench._hub.detectors import Detectors
-
     found = Gate(SALT, Detectors(), level="counts", known=("hf://datasets/owner/name",)).scan(tmp_path / "out")
     # pyarrow keeps a schema of its own in the file unless told not to.
     assert {(one.rule, one.column) for one in found} == {
@@ -306,3 +307,49 @@ def test_wrong_settings_say_what_is_right(tmp_path: Path, settings: dict[str, An
     wanted: dict[str, Any] = {"repo": "owner/name", "license": "odc-by", "dry_run": tmp_path / "out", **settings}
     with pytest.raises(agentbench.ConfigError, match=text):
         agentbench.push(agentbench.sample_trace(), **wanted)
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        ("see /home/jane/x.py now", "see redacted-path now"),
+        ("C:\\Users\\jane\\x.py", "redacted-path"),
+        ("in src/app/main.rs:12", "in redacted-path:12"),
+        ("-rw-r--r-- 1 jane devs 12 Jun 1 a.py", "-rw-r--r-- 1 redacted-owner 12 Jun 1 a.py"),
+        ("drwxr-xr-x 3 root root 12 Jun 1 a.py", "drwxr-xr-x 3 root root 12 Jun 1 a.py"),
+        ("Author: Jane Q. Doe <jane@acme.com>", "Author: redacted-person <redacted-email>"),
+        ("ssh jane@build7:/srv", "ssh redacted-repository"),
+        (
+            "at 192.168.7.9 and 8.8.8.8, not 127.0.0.1",
+            "at redacted-private_address and redacted-address, not 127.0.0.1",
+        ),
+        ("version 1.2.3 of a/b testing and/or more", "version 1.2.3 of a/b testing and/or more"),
+        ("call os.path.join, self.run and x = a / b / c", "call os.path.join, self.run and x = a / b / c"),
+        ("fetch https://x.acme.io/a?b=c.", "fetch redacted-url"),
+        ("api.acme.io answers", "redacted-host answers"),
+        ("use mcp__acme__deploy", "use redacted-mcp"),
+        ("sha 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b", "sha redacted-random"),
+        (
+            '{"a":"x\\n/home/jane/y","password":"tr0ub4dor&3"}',
+            '{"a":"x\\nredacted-path","password":"redacted-secret_secret_keyword"}',
+        ),
+        (
+            "key: 'sk-ant-api03-Zk9xQw3Lm7Rt2Vb8Np4Hs6Jd1Gf5Yc0A'  # pragma: allowlist secret",
+            "key: 'redacted-key'  # pragma: allowlist secret",
+        ),
+    ],
+)
+def test_what_is_masked_and_what_is_not(text: str, left: str) -> None:
+    masks = TextMasks(SALT, Detectors(), {})
+    once = masks.lines(text)
+    assert re.sub(r"(redacted-[a-z_]+)-[0-9a-f]{10}", r"\1", once) == left
+    # The gate finds nothing in what was masked, and masking it again changes nothing.
+    assert list(Detectors().find(once)) == []
+    assert masks.lines(once) == once
+
+
+@given(st.text())
+def test_masked_json_is_json(text: str) -> None:
+    masks = TextMasks(SALT, Detectors(), {})
+    whole = json.dumps({"role": "user", "content": [{"type": "text", "text": text}]})
+    assert json.loads(masks.lines(whole))["content"][0]["type"] == "text"

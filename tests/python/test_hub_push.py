@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import subprocess
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -19,8 +22,8 @@ import agentbench
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
+REPOSITORY = Path(__file__).resolve().parents[2]
 REPO = "somebody/traces"
 TIMEOUT_S = 100
 
@@ -105,6 +108,35 @@ print(json.dumps([len(turns), len(calls), sum(turns["isl"]), run.totals()["isl"]
     assert calls == len(source.tool_calls())
     assert isl == totals == source.totals()["isl"]
     assert settings["published_level"] == "counts"
+
+
+def test_the_readme_is_right(place: Place) -> None:
+    """The section "Publish", word for word, of the bundled sample."""
+    section = (REPOSITORY / "README.md").read_text().split("\n## Publish\n")[1].split("\n## ")[0]
+    shell, python = re.findall(r"^```(?:python)?\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
+    commands = shell.replace("results/mine", SAMPLE).replace("OWNER/NAME", REPO).splitlines()
+    assert len(commands) == 2
+    for command in commands:
+        done = place.run("-m", *shlex.split(command))
+        assert done.returncode == 0, done.stderr
+    assert list(place.hub.repos) == [REPO]
+    read = place.run("-c", python + "print(len(run.turns()))")
+    assert read.stdout.splitlines()[-1] == "110", read.stderr
+
+
+def test_levels_are_listed_without_a_run(place: Place) -> None:
+    listed = place.push("--list-levels", token=None)
+    assert listed.returncode == 0, listed.stderr
+    counts = listed.stdout.split("hashes: ")[0]
+    assert "  messages: nothing" in counts
+    assert "    well-known names as they are, others as pseudonyms: name" in counts
+
+
+def test_without_a_licence_nothing_is_written(place: Place) -> None:
+    pushed = place.push(SAMPLE, "--repo", REPO, "--dry-run", "out")
+    assert pushed.returncode == 2
+    assert "--license cc-by-4.0" in pushed.stderr
+    assert not (place.folder / "out").exists()
 
 
 def test_a_push_goes_on_where_it_was_cut_off(place: Place) -> None:

@@ -30,10 +30,12 @@ def _show_levels(context: click.Context, _parameter: click.Parameter, asked: boo
     for level in columns.LEVELS:
         console.print(f"{level}: {columns.ABOUT[level]}")
         for table in columns.TABLES:
-            leaving = [
-                f"{name} ({columns.MEANING[rule.partition(':')[0]]})" for name, rule in columns.leaving(table, level)
-            ]
-            console.print(f"  {table}: {', '.join(leaving) or 'nothing'}")
+            leaving: dict[str, list[str]] = {}
+            for name, rule in columns.leaving(table, level):
+                leaving.setdefault(columns.MEANING[rule.partition(":")[0]], []).append(name)
+            console.print(f"  {table}" if leaving else f"  {table}: nothing")
+            for meaning, names in leaving.items():
+                console.print(f"    {meaning}: {', '.join(names)}", soft_wrap=True)
     context.exit()
 
 

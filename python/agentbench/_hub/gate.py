@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from . import columns, forms
@@ -133,6 +134,8 @@ class Gate:
     def _column(self, array: pa.Array, rule: str, place: tuple[str, int, str]) -> None:
         """Hold the values of a column to its rule's form, and search what is a string."""
         file, first, column = place
+        if _are_plain(array, rule, column):
+            return
         holds = forms.of(rule, self._public)
         for at, value in _distinct(array):
             if holds is not None and not holds(value):
@@ -159,6 +162,16 @@ class Gate:
         if len(text) <= KEPT_CHARACTERS:
             self._scanned[key] = list(found)
         return list(found)
+
+
+def _are_plain(array: pa.Array, rule: str, column: str) -> bool:
+    """Return whether a column holds nothing but pseudonyms of its kind, or nothing but hashes, seen all at once."""
+    name, _, kind = rule.partition(":")
+    values = array.flatten() if pa.types.is_list(array.type) else array
+    if not pa.types.is_string(values.type) or not (name == "name" or column in HASHES):
+        return False
+    pattern = f"^{kind}-[0-9a-f]{{16}}$" if name == "name" else f"^{forms.HASH.pattern}$"
+    return bool(pc.all(pc.match_substring_regex(values, pattern), min_count=0).as_py())
 
 
 def _distinct(array: pa.Array) -> Iterator[tuple[int, Any]]:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 MASK_DIGITS = 10
 PASSES = 4
 """A mask may leave beside it what has a shape only now; more than a second pass is rare."""
+WITHIN = ("run", "session", "engine", "model", "agent", "tool", "mcp")
+"""Kinds of names that are looked for within texts."""
 IDENTIFIER = re.compile(r"(?=.*(?:[_-]|[a-z][A-Z]|\d))[\w.-]{6,}")
 """Names that cannot be words of a sentence, so that they are replaced wherever they stand."""
 
@@ -45,9 +47,13 @@ class TextMasks:
         self._detectors = detectors
         self._names = dict(names)
         longest_first = sorted(self._names, key=len, reverse=True)
-        secrets = [re.escape(name) for name in longest_first if MASK.fullmatch(self._names[name])]
-        words = [rf"(?<!\w){re.escape(name)}(?!\w)" for name in longest_first if IDENTIFIER.fullmatch(name)]
-        self._within = re.compile("|".join([*secrets, *words])) if secrets or words else None
+        # Ids of requests and calls stand alone, and there are too many of them to look for each within each text.
+        kinds = tuple(f"{kind}-" for kind in WITHIN)
+        self._within = [
+            name
+            for name in longest_first
+            if MASK.fullmatch(self._names[name]) or (IDENTIFIER.fullmatch(name) and self._names[name].startswith(kinds))
+        ]
         self.string = lru_cache(maxsize=20_000)(self._string)
 
     def lines(self, text: str) -> str:
@@ -68,7 +74,7 @@ class TextMasks:
     def _field(self, name: str, value: Any) -> Any:
         """Mask a field's value; a short one whose name says that it is a secret as a whole."""
         if isinstance(value, str) and value not in self._names:
-            found = next(secrets_in(pair(name, value)), None) if len(value) <= SHORT else None
+            found = next(iter(secrets_in(pair(name, value))), None) if len(value) <= SHORT else None
             if found is not None:
                 return self._masked(value, [(found[0], 0, len(value))])
         return self._value(value)
@@ -78,8 +84,10 @@ class TextMasks:
             return self._names[text]
         if any(value is not None for value, _ in pieces(text)):
             return self.lines(text)
-        if self._within is not None:
-            text = self._within.sub(lambda match: self._names[match[0]], text)
+        for name in [name for name in self._within if name in text]:
+            is_secret = MASK.fullmatch(self._names[name]) is not None
+            pattern = re.escape(name) if is_secret else rf"(?<!\w){re.escape(name)}(?!\w)"
+            text = re.sub(pattern, self._names[name], text)
         for _ in range(PASSES):
             places = merged(self._detectors.find(text))
             if not places:

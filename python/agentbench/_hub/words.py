@@ -70,7 +70,7 @@ TOOLS = frozenset(name for listed in _TOOLS_OF.values() for name in listed.split
 """Names of tools that come with a coding agent, and so say nothing of who used it."""
 
 _SIZE = r"(?:\d{1,4}(?:\.\d{1,2})?[bm](?:-a\d{1,3}b)?)"
-_NUMBER = r"(?:v?\d{1,2}(?:\.\d{1,2}){0,2}|\d{8}|\d{4}-\d{2}-\d{2}|r1|k\d(?:\.\d)?|m\d(?:\.\d)?)"
+_NUMBER = r"(?:v?\d{1,2}(?:\.\d{1,2}){0,2}|\d{8}|\d{4}|\d{4}-\d{2}-\d{2}|r1|k\d(?:\.\d)?|m\d(?:\.\d)?)"
 _WORD = (
     "opus|sonnet|haiku|instant|codex|mini|nano|micro|pro|max|high|low|medium|turbo|preview|latest|exp|flash|lite|air|"
     "plus|small|large|instruct|chat|base|it|coder|next|thinking|reasoner|distill|moe|fp8|fp4|nvfp4|mxfp4|awq|gptq|int4|"
