@@ -44,8 +44,9 @@ home, be it a column that a later version adds or a value that nobody thought of
   is what a prefix cache could share. Nothing can be looked up in them, and equal texts after unequal beginnings do
   not show. In `messages` each has a row with the block's length, role and kinds.
 - **Masks** at level `text-redacted` stand for e-mail addresses, keys, names of users and machines, paths, URLs,
-  addresses, hosts, MCP tools and whatever looks drawn; the same text has the same mask throughout the data set. A name
-  that nothing marks as one (a person's, a product's) cannot be found: name it with `--mask WORD`.
+  addresses, hosts, authors of commits, owners of files, MCP tools and whatever looks drawn; the same text has the same
+  mask throughout the data set, and a secret that its field's name gives away once is masked everywhere. A name that
+  nothing marks as one (a person's, a product's) cannot be found: name it with `--mask WORD`.
 - **Times** are moved by `--shift-times`, each session's by an offset of its own of up to a year, to the second: gaps
   within a session stay to the last bit, dates and the order of sessions do not. Tables without sessions move by an
   offset of the run's.

@@ -147,8 +147,9 @@ class Rules:
             return column
         if "session_id" not in batch.schema.names:
             return pc.add(column, float(self.salt.shift_s("the run's own")))
-        sessions = batch.column("session_id").to_pylist()
-        return pc.add(column, pa.array([float(self.salt.shift_s(session or "")) for session in sessions], pa.float64()))
+        sessions = batch.column("session_id").dictionary_encode(null_encoding="encode")
+        offsets = [float(self.salt.shift_s(session or "")) for session in sessions.dictionary.to_pylist()]
+        return pc.add(column, pa.array(offsets, pa.float64()).take(sessions.indices))
 
     def _attempts(self, field: str, batch: pa.RecordBatch) -> pa.Array:
         return _attempts(batch.column(field), lambda _: None)

@@ -7,7 +7,6 @@ settings, never in a run.
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import os
 import secrets
@@ -32,7 +31,7 @@ class Salt:
     def digest(self, purpose: str, value: str) -> bytes:
         """Return the keyed hash of a value for one purpose; hashes of two purposes say nothing of each other."""
         text = f"{purpose}\0{value}".encode("utf-8", "surrogatepass")
-        return hmac.new(self._secret, text, hashlib.sha256).digest()
+        return hmac.digest(self._secret, text, "sha256")
 
     def name(self, kind: str, value: str, digits: int = NAME_DIGITS) -> str:
         """Return the pseudonym of a name: its kind, a hyphen, hex digits."""
