@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+TRACELAB = Path(os.environ.get("AGENTBENCH_SAMPLES", REPOSITORY.parent / "shared" / "samples")) / "tracelab"
 REPO = "somebody/traces"
 TIMEOUT_S = 100
 
@@ -110,18 +111,24 @@ print(json.dumps([len(turns), len(calls), sum(turns["isl"]), run.totals()["isl"]
     assert settings["published_level"] == "counts"
 
 
-def test_the_readme_is_right(place: Place) -> None:
-    """The section "Publish", word for word, of the bundled sample."""
+@pytest.mark.parametrize("source", ["the bundled sample", "an import of TraceLab's sessions"])
+def test_the_readme_is_right(place: Place, source: str) -> None:
+    """The section "Publish", word for word."""
+    run = agentbench.Run.open(SAMPLE)
+    if source != "the bundled sample":
+        if not TRACELAB.is_dir():
+            pytest.skip(f"the samples of TraceLab are not at {TRACELAB}; AGENTBENCH_SAMPLES names their folder")
+        run = agentbench.import_traces([TRACELAB / "claude", TRACELAB / "codex"], out=place.folder / "results" / "mine")
     section = (REPOSITORY / "README.md").read_text().split("\n## Publish\n")[1].split("\n## ")[0]
     shell, python = re.findall(r"^```(?:python)?\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
-    commands = shell.replace("results/mine", SAMPLE).replace("OWNER/NAME", REPO).splitlines()
+    commands = shell.replace("results/mine", str(run.path)).replace("OWNER/NAME", REPO).splitlines()
     assert len(commands) == 2
     for command in commands:
         done = place.run("-m", *shlex.split(command))
         assert done.returncode == 0, done.stderr
     assert list(place.hub.repos) == [REPO]
     read = place.run("-c", python + "print(len(run.turns()))")
-    assert read.stdout.splitlines()[-1] == "110", read.stderr
+    assert read.stdout.splitlines()[-1] == str(len(run.turns())), read.stderr
 
 
 def test_levels_are_listed_without_a_run(place: Place) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from agentbench._core import __version__
 
 from . import columns, words
+from .salt import OWN_SHIFT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -34,13 +35,16 @@ def published_manifest(
 ) -> dict[str, Any]:
     """Return the part of a manifest that leaves: fields and values of fixed lists, nothing else."""
     rows = {table.table: table.rows for table in written}
+    # The clock moves with the tables that have no sessions.
+    moved_s = rules.salt.shift_s(OWN_SHIFT) if shift_times else 0
+    ended = manifest.get("ended")
     left: dict[str, Any] = {
         "format_version": int(manifest["format_version"]),
         "kind": manifest["kind"] if manifest["kind"] in words.KINDS else "import",
         "run_id": rules.salt.name("run", str(manifest["run_id"])),
         "tool_version": __version__,
-        "clock_anchor_ns": 0 if shift_times else int(manifest["clock_anchor_ns"]),
-        "ended": None if shift_times else manifest.get("ended"),
+        "clock_anchor_ns": int(manifest["clock_anchor_ns"]) + moved_s * 10**9,
+        "ended": ended + moved_s if isinstance(ended, int | float) else None,
         "complete": True,
         "partial": manifest.get("partial") is True,
         "redacted": level == "text-redacted" or manifest.get("redacted") is True,
@@ -48,15 +52,43 @@ def published_manifest(
         "rows": rows,
         "dropped": _counts(manifest.get("dropped"), columns.TABLES),
         "counts": _counts(manifest.get("counts"), words.COUNTS),
+        "host": _host(manifest.get("host")),
         "engine": _engine(manifest.get("engine"), rules),
         "settings": {
-            **words.kept(manifest.get("settings"), words.SETTINGS),
+            **_settings(manifest.get("settings"), rules, moved_s),
             "published_level": level,
             "times_shifted": shift_times,
         },
         "notes": _notes(level, manifest, shift_times=shift_times),
     }
     return left
+
+
+def _settings(settings: object, rules: Rules, moved_s: int) -> dict[str, Any]:
+    left: dict[str, Any] = words.kept(settings, words.SETTINGS)
+    replay = settings.get("replay") if isinstance(settings, dict) else None
+    if isinstance(replay, dict) and "replay" in left:
+        if isinstance(replay.get("model"), str):
+            left["replay"]["model"] = rules.model(replay["model"])
+        if isinstance(replay.get("trace"), dict):
+            left["replay"]["trace"] = _trace(replay["trace"], rules)
+        if isinstance(replay.get("clock_anchor_ns"), int):
+            left["replay"]["clock_anchor_ns"] = replay["clock_anchor_ns"] + moved_s * 10**9
+    return left
+
+
+def _trace(trace: dict[str, Any], rules: Rules) -> dict[str, Any]:
+    """Return which recording was sent: pseudonyms, by which runs of one recording are still seen to be of one."""
+    return {
+        "run_id": rules.salt.name("run", str(trace.get("run_id"))),
+        "name": "",
+        "content_hash": rules.salt.name("trace", str(trace.get("content_hash"))),
+    }
+
+
+def _host(host: object) -> dict[str, Any]:
+    known: dict[str, object] = {"platform": words.PLATFORM, "cpus": float, "memory_bytes": float}
+    return words.kept(host, known)
 
 
 def _counts(counts: object, known: Iterable[str]) -> dict[str, Any]:
@@ -207,6 +239,10 @@ def _gaps(manifest: dict[str, Any], written: list[Written], level: str) -> str:
             )
         if name == "turn_traces" and manifest["settings"]["times_shifted"]:
             lines.append("- `turn_traces`: `engine_row` is null, since it would tie sessions to a common clock.")
+    if "power" in there:
+        lines.append(
+            "- Which devices serve, and the rule of their energy, are not published: `summarize` has no power figure."
+        )
     if manifest["partial"]:
         lines.append("- The run was cut off: rows of its last second may lack.")
     return "\n".join(lines) + "\n"

@@ -39,7 +39,7 @@ SECRET_CHARACTERS = 8
 """Length from which a secret that was found once is looked for everywhere: a shorter one may be a word."""
 
 PSEUDONYM = re.compile(
-    r"(?:run|session|thread|request|call|engine|model|agent|device|trajectory)-[0-9a-f]{16}|tool-[0-9a-f]{10}"
+    r"(?:run|session|thread|request|call|engine|model|agent|device|trajectory|trace)-[0-9a-f]{16}|tool-[0-9a-f]{10}"
     r"|mcp-[0-9a-f]{10}-[0-9a-f]{10}"
 )
 """What stands in place of a name."""

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from . import words
+from .salt import OWN_SHIFT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -146,7 +147,7 @@ class Rules:
         if not self.shift_times or not pa.types.is_floating(column.type):
             return column
         if "session_id" not in batch.schema.names:
-            return pc.add(column, float(self.salt.shift_s("the run's own")))
+            return pc.add(column, float(self.salt.shift_s(OWN_SHIFT)))
         sessions = batch.column("session_id").dictionary_encode(null_encoding="encode")
         offsets = [float(self.salt.shift_s(session or "")) for session in sessions.dictionary.to_pylist()]
         return pc.add(column, pa.array(offsets, pa.float64()).take(sessions.indices))

@@ -19,6 +19,8 @@ SALT_BYTES = 32
 NAME_DIGITS = 16
 HASH_DIGITS = 32
 """As in a run directory: 128 bits, in hex."""
+OWN_SHIFT = "the run's own"
+"""In place of a session: the offset of times that belong to none."""
 YEAR_S = 366 * 24 * 3600
 
 

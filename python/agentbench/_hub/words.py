@@ -74,7 +74,7 @@ _NUMBER = r"(?:v?\d{1,2}(?:\.\d{1,2}){0,2}|\d{8}|\d{4}|\d{4}-\d{2}-\d{2}|r1|k\d(
 _WORD = (
     "opus|sonnet|haiku|instant|codex|mini|nano|micro|pro|max|high|low|medium|turbo|preview|latest|exp|flash|lite|air|"
     "plus|small|large|instruct|chat|base|it|coder|next|thinking|reasoner|distill|moe|fp8|fp4|nvfp4|mxfp4|awq|gptq|int4|"
-    "int8|bf16|scout|maverick|terminus|speciale|ultra|super|vl|omni|image|dev|simulated"
+    "int8|bf16|scout|maverick|terminus|speciale|ultra|super|vl|omni|image|dev|sim|simulated"
 )
 _FAMILY = (
     "claude|gpt|gpt-oss|chatgpt|o1|o3|o4|codex|gemini|gemma|qwen|qwen2|qwen2\\.5|qwen3|qwen3\\.5|qwq|deepseek|llama|"
@@ -151,17 +151,24 @@ PARAMETERS: dict[str, object] = {
 }
 """Fields of a request that may leave: numbers, switches, or words of a set; objects by their own fields."""
 
+_REPLAY_NUMBERS = """
+    agents time_scale max_active not_admitted duration_s trajectories ramp_s max_error_rate_pct max_retries
+    retry_backoff_s retry_backoff_max_s connect_timeout_s first_byte_timeout_s idle_timeout_s request_timeout_s
+    trajectories_per_pass sessions requests_per_pass
+"""
+_RULE = re.compile(
+    r"recorded|none|natural|burst|\d{1,9}|(?:fixed|scale|cap|poisson|constant)[:=]?\d{1,9}(?:\.\d{1,9})?(?:ms|s|m|h)?",
+    re.ASCII,
+)
+"""A rule of a replay, as in ``cap:2s``."""
+_APIS = WORDS["api"] | {"auto", "recorded"}
+_WAITS: dict[str, object] = dict.fromkeys(("n", "recorded_s", "replayed_s"), float)
+
 SETTINGS: dict[str, object] = {
     **dict.fromkeys(
         (
             "poll_interval_ms",
-            "agents",
-            "duration_s",
-            "trajectories",
             "sessions",
-            "speed",
-            "human_time",
-            "tool_time",
             "keep_cache_ms",
             "prefill_tokens_per_s",
             "token_ms",
@@ -170,12 +177,37 @@ SETTINGS: dict[str, object] = {
         ),
         float,
     ),
-    "cache_sharing": frozenset({"trajectory", "system", "none", "recorded"}),
-    "content": frozenset({"recorded", "synthetic", "live"}),
     "profile": frozenset({"sample", "small", "tracelab"}),
+    "replay": {
+        **dict.fromkeys(("simulated", "synthetic_trace", "include_utility", "strict", "engine_in_process"), bool),
+        **dict.fromkeys(_REPLAY_NUMBERS.split(), float),
+        **dict.fromkeys(("arrivals", "tool_time", "human_time", "output_length"), _RULE),
+        "on_error": frozenset({"stop_trajectory", "continue", "abort"}),
+        "content": frozenset({"recorded", "synthetic", "live"}),
+        "cache_sharing": frozenset({"trajectory", "system", "none", "recorded"}),
+        "api": _APIS,
+        "ended_by": frozenset({"trajectories", "duration", "enough", "shutdown", "failed_request", "error_rate"}),
+        "tool_waits": _WAITS,
+        "human_waits": _WAITS,
+        "window": dict.fromkeys(("ramp_end_ms", "steady_start_ms", "steady_end_ms"), float),
+        "routes": [
+            {
+                "recorded": _APIS,
+                "sent": _APIS,
+                "output_length": frozenset({"honoured", "ignored", "refused", "unknown"}),
+            }
+        ],
+    },
+    "capacity": {
+        **dict.fromkeys(("max_agents", "resolution", "level_time_s", "gpu_count"), float),
+        "slo": [CONDITION],
+        "interrupted": bool,
+        "minimum": dict.fromkeys(("trajectories", "trajectories_per_agent", "requests_per_agent", "steady_s"), float),
+    },
 }
-"""Settings in the manifest that may leave."""
+"""Settings in the manifest that may leave: those that figures are computed with, and what a reader compares by."""
 
+PLATFORM = re.compile(r"(?:linux|macos|windows)-(?:x86_64|aarch64)", re.ASCII)
 KINDS = frozenset({"capture", "collect", "replay", "capacity", "agent", "import", "synthetic"})
 COUNTS = frozenset({"sessions", "threads", "turns", "masked_email", "masked_key", "masked_user", "masked_host"})
 
@@ -186,11 +218,13 @@ def fits(value: object, shape: object) -> bool:
         return isinstance(value, bool)
     if shape is float:
         return isinstance(value, int | float) and not isinstance(value, bool)
+    if isinstance(shape, re.Pattern):
+        return isinstance(value, str) and shape.fullmatch(value) is not None
     return isinstance(shape, frozenset) and isinstance(value, str) and value in shape
 
 
 def kept(fields: object, shapes: dict[str, object]) -> dict[str, object]:
-    """Return the fields that may leave, of objects what of them may."""
+    """Return the fields that may leave, of objects and lists what of them may."""
     left: dict[str, object] = {}
     if not isinstance(fields, dict):
         return left
@@ -200,6 +234,15 @@ def kept(fields: object, shapes: dict[str, object]) -> dict[str, object]:
             inner = kept(value, shape)
             if inner:
                 left[name] = inner
+        elif isinstance(shape, list):
+            if isinstance(value, list):
+                left[name] = [item for item in (_item(item, shape[0]) for item in value) if item]
         elif name in fields and fits(value, shape):
             left[name] = value
     return left
+
+
+def _item(value: object, shape: object) -> object:
+    if isinstance(shape, dict):
+        return kept(value, shape)
+    return value if fits(value, shape) else None
