@@ -301,6 +301,9 @@ def test_a_salt_is_drawn_once_for_its_user_alone(tmp_path: Path, monkeypatch: py
     ("settings", "text"),
     [
         ({"repo": "name"}, "OWNER/NAME"),
+        ({"repo": "owner/a--b"}, "OWNER/NAME"),
+        ({"dry_run": agentbench.sample_trace() / "out"}, "lies in the run"),
+        ({"dry_run": agentbench.sample_trace().parent}, "not an empty folder"),
         ({"license": "mine"}, "cc-by-4.0"),
         ({"level": "all"}, "counts, hashes"),
         ({"shard_mb": 0}, "at least 1"),

@@ -175,6 +175,37 @@ def test_a_public_data_set_needs_the_word(place: Place) -> None:
     assert len(place.hub.repos[REPO].commits) == 2
 
 
+def test_a_hub_that_cannot_be_reached_says_so(place: Place) -> None:
+    place.environment["HF_ENDPOINT"] = "http://127.0.0.1:9"
+    pushed = place.push(SAMPLE, *ARGUMENTS)
+    assert pushed.returncode == 2
+    assert "the hub did not take it" in pushed.stderr
+    assert "Traceback" not in pushed.stderr
+    read = place.run("-m", "agentbench", "analyze", f"hf://datasets/{REPO}")
+    assert read.returncode == 2
+    assert "the hub must be reachable" in read.stderr
+
+
+def test_a_published_run_is_an_argument(place: Place) -> None:
+    assert place.push(SAMPLE, *ARGUMENTS).returncode == 0
+    asked = place.run("-m", "agentbench", "analyze", f"hf://datasets/{REPO}", "--question", "overview")
+    assert asked.returncode == 0, asked.stderr
+    assert "traces" in asked.stdout
+    replayed = place.run(
+        "-m",
+        "agentbench",
+        "replay",
+        f"hf://datasets/{REPO}",
+        "--content",
+        "synthetic",
+        "--trajectories",
+        "1",
+        "--out",
+        "x",
+    )
+    assert replayed.returncode == 0, replayed.stderr
+
+
 def test_without_a_token_nothing_is_asked(place: Place) -> None:
     pushed = place.push(SAMPLE, *ARGUMENTS, token=None)
     assert pushed.returncode == 2

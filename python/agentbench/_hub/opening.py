@@ -81,7 +81,7 @@ def _from_hub(repo: str, revision: str | None) -> Path:
         raise TraceError(f"{place}: no such data set, or a private one: check the name, or: hf auth login") from error
     except errors.RevisionNotFoundError as error:
         raise TraceError(f"{place}: the data set has no such revision; name a branch, a tag or a commit") from error
-    except (errors.HfHubHTTPError, OSError, ValueError) as error:
+    except (errors.HfHubHTTPError, getattr(errors, "HTTPError", OSError), OSError, ValueError) as error:
         first = str(error).strip().split("\n")[0]
         raise TraceError(
             f"{place}: cannot be fetched ({first}); it was not fetched before, so the hub must be reachable "

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 SHARD_MB = 500
 MESSAGE = "Run directory published by agentbench"
-REPO = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*", re.ASCII)
+REPO = re.compile(r"(?!.*(?:--|\.\.))\w(?:[\w.-]{0,94}\w)?/\w(?:[\w.-]{0,94}\w)?", re.ASCII)
 _LICENSES = (
     "apache-2.0 mit cc0-1.0 cc-by-4.0 cc-by-sa-4.0 cc-by-nc-4.0 cc-by-nc-sa-4.0 cc-by-nc-nd-4.0 cc-by-nd-4.0 cc-by-3.0 "
     "cc-by-sa-3.0 odc-by odbl pddl cdla-permissive-1.0 cdla-permissive-2.0 cdla-sharing-1.0 bsd bsd-2-clause "

@@ -54,7 +54,8 @@ def send(folder: Path, repo: str, *, public: bool, message: str) -> Sent:
         hub.utils.disable_progress_bars()
     try:
         return _send(api, hub, folder, repo, public=public, message=message)
-    except (errors.HfHubHTTPError, OSError) as error:
+    except (errors.HfHubHTTPError, getattr(errors, "HTTPError", OSError), OSError, ValueError, RuntimeError) as error:
+        # A broken connection is an error of the HTTP library's own, one of an upload of its Rust half.
         text = " ".join(str(error).split()).replace(token, "***")
         raise UpstreamError(f"{repo}: the hub did not take it ({text}); run the same command again to go on") from error
 
