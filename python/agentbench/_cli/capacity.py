@@ -184,6 +184,9 @@ def _report(run: Run, *, interrupted: bool) -> int:
         print_error("the service level was missed even by the fewest agents, or could not be judged")
         return FAILED
     print_next(
-        [f"python -c \"import agentbench; print(agentbench.Run.open('{run.path}').levels().to_pandas())\""],
+        [
+            f"agentbench report {run.path} --html",
+            f"python -c \"import agentbench; print(agentbench.Run.open('{run.path}').levels().to_pandas())\"",
+        ],
     )
     return 0

@@ -179,6 +179,7 @@ def _report(run: Run, *, interrupted: bool) -> int:
         return FAILED
     print_next(
         [
+            f"agentbench report {run.path} --html",
             f"python -c \"import agentbench; print(agentbench.Run.open('{run.path}').requests().to_pandas())\"",
             "agentbench capture --upstream URL -- claude -p TASK",
         ]

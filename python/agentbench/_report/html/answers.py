@@ -57,7 +57,8 @@ def _figure(answer: Answer) -> str:
     image = io.BytesIO()
     answer.figure().savefig(image, format="png", dpi=DOTS_PER_INCH)
     data = base64.b64encode(image.getvalue()).decode()
-    return f'<img alt="{escape(answer.finding or answer.title)}" src="data:image/png;base64,{data}">'
+    alt = escape(answer.finding or answer.title)
+    return f'<div class="scroll"><img alt="{alt}" src="data:image/png;base64,{data}"></div>'
 
 
 def _tables(answer: Answer) -> str:
