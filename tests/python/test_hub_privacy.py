@@ -237,6 +237,14 @@ def test_moved_times_keep_every_gap(tmp_path: Path, salt_file: Path) -> None:
     assert (opened.manifest["clock_anchor_ns"] - anchor) % 10**9 == 0
 
 
+def test_times_of_a_clock_that_begins_at_0_stay(tmp_path: Path, salt_file: Path) -> None:
+    row = turn(0, [], request_time=0.1, response_end_time=None)
+    run = write_run(tmp_path / "run", {"turn_traces": [row]})
+    written(run, tmp_path / "out", salt_file, shift_times=True)
+    left = pq.read_table(tmp_path / "out/data/turn_traces-00000-of-00001.parquet").to_pylist()[0]
+    assert (left["request_time"], left["response_end_time"]) == (0.1, None)
+
+
 def pseudonym_of_a(salt_file: Path) -> str:
     return Salt(salt_file.read_bytes().strip()).name("session", "a")
 

@@ -317,13 +317,15 @@ def test_a_folder_of_parquet_files_opens_as_a_run(tmp_path: Path, monkeypatch: p
     import pyarrow.parquet as pq
 
     folder = tmp_path / "others"
-    (folder / "tool_calls").mkdir(parents=True)
+    (folder / "tool_calls" / "train").mkdir(parents=True)
     # As other programs write: wider types, a column of their own, a folder in place of a name.
     frame = pd.DataFrame(
         {"session_id": ["a", "b"], "thread_id": ["a", "b"], "turn": [0, 0], "isl": [5, 6], "mine": [1, 2]}
     )
     frame.to_parquet(folder / "turn_traces.parquet")
-    pq.write_table(pa.table({"name": pa.array(["Bash"], pa.large_string())}), folder / "tool_calls" / "train.parquet")
+    pq.write_table(
+        pa.table({"name": pa.array(["Bash"], pa.large_string())}), folder / "tool_calls" / "train" / "0000.parquet"
+    )
     run = agentbench.Run.open(folder)
     assert pa.table(run.turns()).column("isl").to_pylist() == [5, 6]
     assert pa.table(run.tool_calls()).column("name").to_pylist() == ["Bash"]

@@ -73,7 +73,9 @@ def _from_hub(repo: str, revision: str | None) -> Path:
             repo,
             repo_type="dataset",
             revision=None if revision is None else unquote(revision),
-            allow_patterns=["*.parquet", PUBLISHED, MANIFEST],
+            # Not all of a data set that holds other things.
+            allow_patterns=[PUBLISHED, MANIFEST, *(f"*{table}*.parquet" for table in TABLES)]
+            + [f"*{table}/*.parquet" for table in TABLES],
         )
     except errors.GatedRepoError as error:
         raise TraceError(f"{place}: its owner gives access on request; ask on its page, then: hf auth login") from error
@@ -174,7 +176,7 @@ def _tables(files: list[Path], address: str) -> dict[str, list[Path]]:
         names = ", ".join(path.name for path in files[:3]) or "no Parquet file"
         raise TraceError(
             f"{address}: holds no table of a run ({names}); files are named after their tables, as in "
-            "turn_traces.parquet or turn_traces-00000-of-00001.parquet"
+            "turn_traces.parquet or turn_traces-00000-of-00001.parquet; other layouts are for `agentbench import`"
         )
     return found
 
@@ -183,8 +185,10 @@ def _table_of(path: Path) -> str | None:
     match = SHARD.fullmatch(path.name)
     if match and match["table"] in TABLES:
         return match["table"]
-    if path.parent.name in TABLES:
-        return path.parent.name
+    # As the hub's own conversion lays them out: turn_traces/train/0000.parquet.
+    folder = next((parent.name for parent in path.parents[:2] if parent.name in TABLES), None)
+    if folder is not None:
+        return folder
     parquet: Any = needed("pyarrow.parquet")
     try:
         names = set(parquet.read_schema(path).names)

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from .masks import TextMasks
     from .salt import Salt
 
+EPOCH_FROM = 1e8
+"""Times above are of the Unix epoch."""
 MODEL_LENGTH = 80
 TOOL_DIGITS = 10
 MCP_PARTS = 3
@@ -147,10 +149,10 @@ class Rules:
         if not self.shift_times or not pa.types.is_floating(column.type):
             return column
         if "session_id" not in batch.schema.names:
-            return pc.add(column, float(self.salt.shift_s(OWN_SHIFT)))
+            return _moved(column, pa.scalar(float(self.salt.shift_s(OWN_SHIFT))))
         sessions = batch.column("session_id").dictionary_encode(null_encoding="encode")
         offsets = [float(self.salt.shift_s(session or "")) for session in sessions.dictionary.to_pylist()]
-        return pc.add(column, pa.array(offsets, pa.float64()).take(sessions.indices))
+        return _moved(column, pa.array(offsets, pa.float64()).take(sessions.indices))
 
     def _attempts(self, field: str, batch: pa.RecordBatch) -> pa.Array:
         return _attempts(batch.column(field), lambda _: None)
@@ -232,6 +234,11 @@ def conditions(text: str) -> str | None:
         if words.CONDITION.fullmatch(name) and (figure is None or words.fits(figure, float))
     }
     return json.dumps(left, separators=(",", ":"))
+
+
+def _moved(column: pa.Array, offsets: pa.Array | pa.Scalar) -> pa.Array:
+    """Return times moved; those of a source's own clock, which begins at 0, tell no date and stay."""
+    return pc.if_else(pc.greater(column, EPOCH_FROM), pc.add(column, offsets), column)
 
 
 def _attempts(column: pa.Array, left: Callable[[str | None], str | None]) -> pa.Array:
