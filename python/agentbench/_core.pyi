@@ -600,7 +600,7 @@ class Capacity(Handle):
     Parameters
     ----------
     trace
-        A run, or its directory.
+        A run, or what `Run.open` takes.
     url
         Base URL of the engine.
     out
@@ -815,7 +815,7 @@ class Replay(Handle):
     Parameters
     ----------
     trace
-        A run, or its directory.
+        A run, or what `Run.open` takes.
     url
         Base URL of the engine.
     out
