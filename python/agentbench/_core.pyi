@@ -600,7 +600,7 @@ class Capacity(Handle):
     Parameters
     ----------
     trace
-        A run, or what `Run.open` takes.
+        A run, or its directory.
     url
         Base URL of the engine.
     out
@@ -815,7 +815,7 @@ class Replay(Handle):
     Parameters
     ----------
     trace
-        A run, or what `Run.open` takes.
+        A run, or its directory.
     url
         Base URL of the engine.
     out

@@ -79,7 +79,6 @@ impl PyCapacity {
     ))]
     #[allow(clippy::too_many_arguments)] // keyword-only on the Python side
     fn new(
-        py: Python<'_>,
         trace: Trace<'_>,
         url: String,
         out: PathBuf,
@@ -182,7 +181,7 @@ impl PyCapacity {
             RecordingArguments { out, metrics_url, poll_interval_s, power, argv, settings };
         let config = CapacityRecordingConfig {
             recording: recording.config()?,
-            trace: trace.path(py)?,
+            trace: trace.path(),
             replay: sending.config()?,
             search,
         };

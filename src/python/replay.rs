@@ -11,7 +11,7 @@ use super::errors;
 use super::handle::PyHandle;
 use super::json;
 use super::lifecycle::{Lifecycle, Started, done_or_stopped};
-use super::run::{PyRun, directory_of};
+use super::run::PyRun;
 use super::sending::SendingArguments;
 use super::settings::{AUTO, PowerArguments, RecordingArguments, duration};
 use crate::error::Result;
@@ -26,11 +26,10 @@ pub(super) enum Trace<'py> {
 }
 
 impl Trace<'_> {
-    /// Its run directory; of what was published, once it is fetched.
-    pub(super) fn path(self, py: Python<'_>) -> PyResult<PathBuf> {
+    pub(super) fn path(self) -> PathBuf {
         match self {
-            Self::Open(run) => Ok(run.path.clone()),
-            Self::Directory(path) => directory_of(py, path),
+            Self::Open(run) => run.path.clone(),
+            Self::Directory(path) => path,
         }
     }
 }
@@ -94,7 +93,6 @@ impl PyReplay {
     ))]
     #[allow(clippy::too_many_arguments)] // keyword-only on the Python side
     fn new(
-        py: Python<'_>,
         trace: Trace<'_>,
         url: String,
         out: PathBuf,
@@ -182,11 +180,8 @@ impl PyReplay {
         let power = PowerArguments { power, gpus, engine_pid, idle_baseline_s, pue };
         let recording =
             RecordingArguments { out, metrics_url, poll_interval_s, power, argv, settings };
-        let config = ReplayRecordingConfig {
-            recording: recording.config()?,
-            trace: trace.path(py)?,
-            replay,
-        };
+        let config =
+            ReplayRecordingConfig { recording: recording.config()?, trace: trace.path(), replay };
         let out = config.recording.out.clone();
         let kept = config.clone();
         let lifecycle = Lifecycle::new("replay", move || start(config.clone()).boxed());

@@ -366,9 +366,9 @@ def test_a_published_run_is_replayed(
     planned = {}
     for level in ("counts", "hashes"):
         agentbench.push(SAMPLE, repo=REPO, license="odc-by", level=level, dry_run=tmp_path / level)
-        # A path is opened as `Run.open` does.
+
         run = agentbench.replay(
-            tmp_path / level,
+            agentbench.Run.open(tmp_path / level),
             url=engine.url,
             out=tmp_path / f"{level}-replayed",
             content="synthetic",
