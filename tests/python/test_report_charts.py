@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -184,6 +185,17 @@ def test_failed_requests_are_apart_in_the_timeline(replayed: package.Run, tmp_pa
     assert len(mark(chart, "generating").data) == 490
 
 
+def test_many_lanes_are_thinned_and_an_unknown_first_token_is_said(replayed: package.Run) -> None:
+    row = frames.requests(replayed, 0.0).head(1)
+    many = pl.concat([row.with_columns(pl.lit(order).alias("order")) for order in range(200)])
+    unknown = pl.lit(None, dtype=pl.Float64).alias("first_s")
+    chart = timeline.timeline(many.with_columns(unknown), "", "session")
+    untold = mark(chart, "answering, first token not known").data
+    assert len(chart.y.names) == len(untold) == 60
+    same(untold["end_s"], [row["end_s"][0]] * 60)
+    assert chart.notes[1:] == ("Drawn: 60 of 200 sessions, evenly by their beginnings.",)
+
+
 def test_failures_are_counted_over_time() -> None:
     failed = pl.DataFrame({"start_s": [10.0, 10.2, 13.5, 130.0]})
     bars = series.failures(failed, "").marks[0]
@@ -218,7 +230,7 @@ def test_hits_are_the_summarys(replayed: package.Run) -> None:
 
 
 def test_gauges_are_the_polls(replayed: package.Run) -> None:
-    start = frames.start_of(summary_of(replayed), replayed.manifest)
+    start = frames.start_of(replayed, summary_of(replayed))
     polls = replayed.engine_samples().to_pandas()
     good = polls[polls["error"].isna()].sort_values("ts")
     running, kv, _, _ = series.engine_charts(replayed, start, "")
@@ -258,7 +270,7 @@ def test_a_counters_growth_knows_restarts() -> None:
 
 
 def test_power_is_the_samples(replayed: package.Run) -> None:
-    start = frames.start_of(summary_of(replayed), replayed.manifest)
+    start = frames.start_of(replayed, summary_of(replayed))
     chart = series.power_chart(replayed, start, "")
     samples = replayed.power().to_pandas()
     same(chart.marks[0].data["y"], samples.sort_values("ts")["power_w"])
@@ -300,12 +312,33 @@ def test_a_recordings_charts_are_of_its_sessions(captured: Captured) -> None:
     turns = run.turns().to_pandas().sort_values("request_time")
     by_name = {chart.name: chart for panel in panels(run, summary, MEASURES) for chart in panel.charts}
     spans = mark(by_name["timeline"], "generating").data
-    start = frames.start_of(summary, run.manifest)
+    start = frames.start_of(run, summary)
     same(spans["start_s"], turns["request_time"] - start)
     same(spans["end_s"], turns["response_end_time"] - start)
     assert len(by_name["timeline"].y.names) == 2
     points = mark(by_name["ttft_s-context"], "a request").data.sort("isl")
     same(points["ttft_s"], turns.sort_values("isl")["ttft_ms"] / 1e3)
+
+
+def test_an_imports_times_are_its_own(captured: Captured, tmp_path: Path) -> None:
+    shutil.copytree(captured.path, tmp_path / "run")
+    turns = package.Run.open(captured.path).turns().to_polars()
+    year = 365.0 * 86_400.0
+    known = pl.int_range(pl.len()) > 0
+    times = ["request_time", "first_output_time", "last_output_time", "response_end_time"]
+    earlier = turns.with_columns(
+        pl.when(known).then(pl.col("request_time") - year).otherwise(0.0).alias("request_time"),
+        *[(pl.col(name) - year).alias(name) for name in times[1:]],
+    ).drop("changes")
+    earlier.write_parquet(tmp_path / "run" / "turn_traces.parquet")
+    run = package.Run.open(tmp_path / "run")
+    start = frames.start_of(run, package.report(run).summary)
+    assert start == pytest.approx(turns["request_time"][1:].min() - year)  # type: ignore[operator]
+    chart = timeline.timeline(frames.requests(run, start), "", "session")
+    spans = mark(chart, "generating").data
+    assert len(spans) == len(turns) - 1
+    assert 0.0 <= float(spans["start_s"].min()) <= float(spans["end_s"].max()) < 60.0  # type: ignore[arg-type]
+    assert chart.notes[-1] == "Requests without a known time: 1."
 
 
 def test_what_is_not_there_is_said() -> None:
@@ -317,6 +350,7 @@ def test_what_is_not_there_is_said() -> None:
             "order": pl.Int64,
             "lane": pl.String,
             "cached": pl.Int64,
+            "start_s": pl.Float64,
         }
     )
     for chart in (

@@ -80,7 +80,7 @@ def source_with(text: str, *columns: str) -> dict[str, np.ndarray[Any, Any]]:
 def card(text: str, label: str) -> tuple[str, str]:
     """A headline figure's value with its unit, and what it is of."""
     found = re.search(
-        rf'data-figure="{re.escape(label)}".*?<p class="value"><span>(.*?)</span>(?:<span class="tag.*?)?</p>'
+        rf'data-figure="{re.escape(label)}".*?<p class="value[^"]*"><span>(.*?)</span>(?:<span class="tag.*?)?</p>'
         r'<p class="of">(.*?)</p>',
         text,
     )

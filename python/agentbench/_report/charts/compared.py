@@ -51,7 +51,7 @@ def compared_panels(made: Comparison, runs: Sequence[Run]) -> tuple[Panel, ...]:
 
 def _part(run: Run) -> pl.DataFrame:
     summary = summary_of(run)
-    return frames.of_part(frames.requests(run, frames.start_of(summary, run.manifest)), summary)
+    return frames.of_part(frames.requests(run, frames.start_of(run, summary)), summary)
 
 
 def difference_chart(made: Comparison, index: int) -> Chart:

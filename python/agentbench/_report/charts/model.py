@@ -33,6 +33,9 @@ class Axis:
         return f"{self.label} ({self.unit})" if self.unit else self.label
 
 
+TIME = Axis("time after the start", "s")
+
+
 @dataclass(frozen=True)
 class Tip:
     """A line that hovering shows: a column of the data with its unit. No format: text as it is."""

@@ -36,7 +36,7 @@ class Panel:
 def panels(run: Run, summary: dict[str, Any], measures: Sequence[Measure]) -> tuple[Panel, ...]:
     """Return the panels of a run's report."""
     manifest = run.manifest
-    start = frames.start_of(summary, manifest)
+    start = frames.start_of(run, summary)
     everything = frames.requests(run, start)
     part = frames.of_part(everything, summary)
     who = "agent" if "settings" in summary else "session"

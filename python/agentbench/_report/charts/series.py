@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from agentbench._figures import count, number
-from agentbench._report.charts.model import SERIES, Axis, Chart, Mark, Tip
+from agentbench._report.charts.model import SERIES, TIME, Axis, Chart, Mark, Tip
 
 if TYPE_CHECKING:
     from agentbench._core import Run
@@ -19,7 +19,6 @@ RATE_STRETCHES = 240
 FAILURE_STRETCHES = 120
 LEAST_STRETCH_S = 1.0
 MOST_DRAWN = len(SERIES)
-TIME = Axis("time after the run's start", "s")
 
 
 def engine_charts(run: Run, start: float, conditions: str) -> tuple[Chart, ...]:
@@ -156,6 +155,9 @@ def growth(polls: pl.DataFrame, column: str) -> pl.DataFrame:
 
 def failures(failed: pl.DataFrame, conditions: str) -> Chart:
     """Return when requests failed: how many in each stretch of the run."""
+    failed = failed.filter(pl.col("start_s").is_not_null())
+    if not len(failed):
+        return Chart("failures", "failed requests over time", conditions, missing="no failed request has a known time")
     first, last = float(failed["start_s"].min()), float(failed["start_s"].max())  # type: ignore[arg-type]
     width = max((last - first) / FAILURE_STRETCHES, LEAST_STRETCH_S)
     counted = (

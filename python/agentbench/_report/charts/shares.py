@@ -8,6 +8,7 @@ import polars as pl
 
 from agentbench._figures import count
 from agentbench._report.captured import engine_hits_pct, usage_hits_pct
+from agentbench._report.charts.frames import columns
 from agentbench._report.charts.latency import BINS, FEWEST_IN_A_BIN, PROMPT, quantile
 from agentbench._report.charts.model import SERIES, Axis, Chart, Mark, Tip
 
@@ -96,8 +97,8 @@ def hits_by_context(frame: pl.DataFrame, conditions: str) -> Chart:
 
 def tool_time(run: Run, frame: pl.DataFrame, conditions: str) -> Chart:
     """Return how long calls of each tool took; of a replay, whose tools are waits, how long these were."""
-    calls = run.tool_calls().to_polars() if len(run.tool_calls()) else None
-    if calls is not None and calls["wire_ms"].count():
+    calls = columns(run, "tool_calls", ["name", "wire_ms"])
+    if calls["wire_ms"].count():
         return _by_tool(calls, conditions)
     title = "waits for tools or a human, as replayed"
     waits = frame.filter(pl.col("wait_s") > 0)["wait_s"]

@@ -9,12 +9,14 @@ import polars as pl
 from agentbench._figures import count
 from agentbench._report.charts.frames import thinned
 from agentbench._report.charts.latency import OF_A_REQUEST
-from agentbench._report.charts.model import Axis, Chart, Mark, Tip
+from agentbench._report.charts.model import TIME, Axis, Chart, Mark, Tip
 
 if TYPE_CHECKING:
     from agentbench._report.charts.model import Role
 
 MOST_REQUESTS = 12_000
+MOST_LANES = 60
+"""Lines above which they are too thin to be seen."""
 ROW_PIXELS = 18
 LEAST_PIXELS, MOST_PIXELS = 220, 620
 TIPS = (
@@ -29,9 +31,14 @@ TIPS = (
 def timeline(frame: pl.DataFrame, conditions: str, who: str, windows: tuple[tuple[float, float], ...] = ()) -> Chart:
     """Return one line for each agent; bars are requests, thin ones the waits before them."""
     title = f"what every {who} did when"
+    requests = len(frame)
+    frame = frame.filter(pl.col("start_s").is_not_null())
     if not len(frame):
-        return Chart("timeline", title, conditions, missing="no request was sent", wide=True)
-    drawn = _drawn(frame)
+        missing = "no request has a known time" if requests else "no request was sent"
+        return Chart("timeline", title, conditions, missing=missing, wide=True)
+    lanes_in_all = frame["order"].n_unique()
+    shown = frame.filter(pl.col("order").is_in(_lanes(frame)))
+    drawn = _drawn(shown)
     # The first agent on top.
     names = drawn.group_by("order", "lane").len().sort("order", descending=True)
     lanes = names.with_columns(pl.int_range(pl.len()).cast(pl.Float64).alias("y")).select("order", "y")
@@ -46,6 +53,10 @@ def timeline(frame: pl.DataFrame, conditions: str, who: str, windows: tuple[tupl
         Mark("spans", answered, "until the first token", "second", x="start_s", x1="first_s", tips=TIPS, size=0.74),
         Mark("spans", answered, "generating", "first", x="first_s", x1="end_s", tips=TIPS, size=0.74),
     ]
+    untold = answered.filter(pl.col("first_s").is_null())
+    if len(untold):
+        label = "answering, first token not known"
+        marks.append(Mark("spans", untold, label, "third", x="start_s", x1="end_s", tips=TIPS, size=0.74))
     if len(failed):
         tips = (*TIPS, Tip("ended", "status", form=""), Tip("error", "error", form=""))
         marks.append(Mark("spans", failed, "failed or cut off", "poor", x="start_s", x1="end_s", tips=tips, size=0.9))
@@ -60,16 +71,20 @@ def timeline(frame: pl.DataFrame, conditions: str, who: str, windows: tuple[tupl
             Mark("rule", edge, label if side == 0 else "", "good", y="", dashed=True) for side, edge in enumerate(edges)
         ]
     notes = ["Drag to zoom, Ctrl with the wheel too; the round arrow shows the whole again."]
-    if len(drawn) < len(frame):
+    if len(names) < lanes_in_all:
+        notes.append(f"Drawn: {count(len(names))} of {count(lanes_in_all)} {who}s, evenly by their beginnings.")
+    if len(drawn) < len(shown):
         notes.append(
-            f"Drawn: {count(len(drawn))} of {count(len(frame))} requests, evenly over the run; failed ones first."
+            f"Drawn: {count(len(drawn))} of their {count(len(shown))} requests, evenly over the run; failed ones first."
         )
+    if len(frame) < requests:
+        notes.append(f"Requests without a known time: {count(requests - len(frame))}.")
     height = min(max(len(names) * ROW_PIXELS + 70, LEAST_PIXELS), MOST_PIXELS)
     return Chart(
         "timeline",
         title,
         conditions,
-        Axis("time after the run's start", "s"),
+        TIME,
         Axis("", names=tuple(names["lane"].to_list())),
         tuple(marks),
         tuple(notes),
@@ -77,6 +92,11 @@ def timeline(frame: pl.DataFrame, conditions: str, who: str, windows: tuple[tupl
         height=height,
         zoom=True,
     )
+
+
+def _lanes(frame: pl.DataFrame) -> list[int]:
+    lanes = frame.select(pl.col("order").unique().sort())
+    return thinned(lanes, MOST_LANES)["order"].to_list()
 
 
 def _drawn(frame: pl.DataFrame) -> pl.DataFrame:

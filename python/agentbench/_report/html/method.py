@@ -35,6 +35,7 @@ DEFINITIONS = (
             " usage, counted by the engine."
         ),
     ),
+    ("start", "On charts over time: the start of the run's clock; of a recording its first request."),
     ("percentiles", "Linear interpolation between the closest ranks, as numpy has them by default."),
     (
         "verdict",

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from agentbench._report.verdict import Measure, Verdict
 
 CONDITIONS = "conditions"
+LONG = 10
+"""Letters of a value above which it is written smaller."""
 ALWAYS_OPEN = 24
 """Tables of more rows than this are folded until a reader opens them."""
 
@@ -106,10 +108,11 @@ def _cards(shown: Sequence[Card]) -> str:
 def _card(card: Card) -> str:
     unit = f' <span class="unit">{escape(card.unit)}</span>' if card.unit else ""
     word = f'<span class="tag {escape(card.word)}">{escape(card.word)}</span>' if card.word else ""
+    long = " long" if len(card.value) > LONG else ""
     bounds = f'<p class="bounds">{_signs(card.bounds)}</p>' if card.bounds else ""
     return (
         f'<div class="card" data-figure="{escape(card.label)}"><p class="label">{escape(card.label)}</p>'
-        f'<p class="value"><span><b>{escape(card.value)}</b>{unit}</span>{word}</p>'
+        f'<p class="value{long}"><span><b>{escape(card.value)}</b>{unit}</span>{word}</p>'
         f'<p class="of">{escape(card.of)}</p>{bounds}</div>'
     )
 
