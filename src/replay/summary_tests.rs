@@ -183,7 +183,8 @@ fn trajectories_are_counted_and_an_empty_run_is_empty() {
         summarize(&[], &[completed.clone(), completed, TrajectoryRow::default()], &[], &settings());
     let expected = TrajectoryCounts { started: 3, completed: 2, incomplete: 1 };
     assert_eq!(summary.trajectories, expected);
-    assert_eq!(summary.whole, PartFigures::default());
+    let nothing = Some(WithFailures::default());
+    assert_eq!(summary.whole, PartFigures { with_failures: nothing, ..PartFigures::default() });
     assert_eq!(summary.engine, None);
 }
 
