@@ -20,7 +20,13 @@ impl Clock {
     #[allow(clippy::disallowed_methods)]
     pub fn start() -> Self {
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Self { wall_ns: wall.as_nanos() as i64, tick: Instant::now() }
+        Self::anchored_at(wall.as_nanos() as i64)
+    }
+
+    /// A clock that takes this for the time of day. It is the only thing that the wall clock ever says.
+    #[allow(clippy::disallowed_methods)]
+    pub fn anchored_at(wall_ns: i64) -> Self {
+        Self { wall_ns, tick: Instant::now() }
     }
 
     /// A clock of another's anchor, which reads `now_ns` at this moment: both then tell one run's time.
@@ -86,6 +92,32 @@ mod tests {
         assert!((clock.run_ms() - 1500.0).abs() < 1e-6);
         let due = clock.instant_at(first + 2_000_000_000);
         assert_eq!((due - Instant::now()).as_millis(), 500);
+    }
+
+    /// What two clocks stamp of the same events: one anchored before the wall clock was stepped, one that
+    /// believes another time of day. All but the anchor is the same.
+    #[tokio::test(start_paused = true)]
+    async fn a_step_of_the_wall_clock_moves_no_stamp() {
+        const HOUR_NS: i64 = 3_600_000_000_000;
+        let clock = Clock::start();
+        for step_ns in [-HOUR_NS, -1, 1, HOUR_NS, 24 * 365 * HOUR_NS] {
+            // The wall clock as a step within the run leaves it; the run's own clock is copied, as it is
+            // into everything that stamps.
+            let (own, stepped) = (clock, Clock::anchored_at(clock.now_ns() + step_ns));
+            let mut stamps = Vec::new();
+            for wait_ms in [0, 1, 250, 3_600_000] {
+                tokio::time::advance(Duration::from_millis(wait_ms)).await;
+                stamps.push((own.now_ns(), stepped.now_ns()));
+            }
+            for pair in stamps.windows(2) {
+                assert!(pair[0].0 <= pair[1].0, "order");
+                assert_eq!(pair[1].0 - pair[0].0, pair[1].1 - pair[0].1, "durations, {step_ns}");
+            }
+            for (own, stepped) in stamps {
+                assert_eq!(stepped - own, step_ns, "one anchor for all stamps");
+            }
+        }
+        assert_eq!(clock.run_ms().round() as i64, 5 * 3_600_251);
     }
 
     #[tokio::test(start_paused = true)]

@@ -10,6 +10,7 @@
 //! [`recording`] composes capture or replay with polling into one run directory. `python` is the only
 //! module that knows Python.
 
+mod background;
 pub mod clock;
 pub mod error;
 mod schedule;

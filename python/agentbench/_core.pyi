@@ -209,6 +209,7 @@ class Run:
             When a table is damaged.
         """
 
+    def _turn_tokens(self) -> list[tuple[str, int | None, int | None]]: ...
     def totals(self) -> TurnTotals:
         """Return counts and sums over the captured turns."""
 

@@ -61,19 +61,25 @@ pub(super) fn is_subagent_line(text: &str) -> bool {
 /// Whether the request is a side call. Conservative: it offers no tools, and it allows only one output
 /// token (a quota check), or asks for JSON with a `title`, or its system prompt opens as known side
 /// calls do.
-pub(super) fn utility_hint(n_tools: u32, params: &Map<String, Value>, system: &[String]) -> bool {
+pub(super) fn utility_hint(
+    n_tools: u32,
+    params: &Map<String, Value>,
+    system: &[impl AsRef<str>],
+) -> bool {
     if n_tools > 0 {
         return false;
     }
     let limits = ["max_tokens", "max_completion_tokens", "max_output_tokens"];
     let limit = limits.iter().find_map(|name| params.get(*name));
     let is_probe = limit.and_then(Value::as_u64) == Some(1);
-    is_probe || asks_title(params, system) || system.iter().any(|it| opens(it, &SIDE_CALL_PROMPTS))
+    is_probe
+        || asks_title(params, system)
+        || system.iter().any(|it| opens(it.as_ref(), &SIDE_CALL_PROMPTS))
 }
 
 /// Whether a request without tools asks for a title: as JSON, or by how its system prompt opens.
-pub(super) fn asks_title(params: &Map<String, Value>, system: &[String]) -> bool {
-    title_schema(params).is_some() || system.iter().any(|text| opens(text, &TITLE_PROMPTS))
+pub(super) fn asks_title(params: &Map<String, Value>, system: &[impl AsRef<str>]) -> bool {
+    title_schema(params).is_some() || system.iter().any(|text| opens(text.as_ref(), &TITLE_PROMPTS))
 }
 
 fn opens(text: &str, prompts: &[&str]) -> bool {

@@ -11,6 +11,7 @@ pub mod convert;
 mod edit;
 mod hints;
 mod kept;
+mod known_units;
 mod list;
 mod messages;
 mod normal_form;
@@ -23,6 +24,7 @@ mod scan;
 pub mod stream;
 mod template;
 mod titles;
+mod unit_reader;
 pub mod usage;
 mod wire_text;
 
@@ -38,11 +40,14 @@ pub use kept::whole_responses_body;
 pub use list::{list_elements, replace_elements};
 pub use parts::{BodyPart, body_parts};
 pub use prompt_front::PromptFront;
-pub use request::{item_units, parse_request, put_before_messages, raw_request, unit_of};
+pub use request::{
+    RequestReader, item_units, parse_request, put_before_messages, raw_request, unit_of,
+};
 pub use rewrite::{Unbilled, capped, reroled_system, with_model, without_billing_line};
 pub use stream::{ReplyDecoder, parse_reply};
 pub use template::rebuild_body;
 pub use titles::{TitleCall, title_call};
+pub use unit_reader::ReadWork;
 pub use usage::Usage;
 
 /// An API that agents speak and that is recorded.
@@ -232,6 +237,19 @@ pub struct ParsedRequest {
     pub subagent_hint: bool,
     /// The request asks for something beside the work: a title, a summary, a quota check.
     pub utility_hint: bool,
+}
+
+impl ParsedRequest {
+    /// Identity of the whole body: equal where every byte is. The texts, which have hashes, are not hashed
+    /// again.
+    pub fn identity(&self) -> ContentHash {
+        let mut bytes = Vec::with_capacity(self.template.len() + 16 * self.units.len());
+        bytes.extend_from_slice(self.template.as_bytes());
+        for unit in &self.units {
+            bytes.extend_from_slice(&unit.hash.0.to_be_bytes());
+        }
+        ContentHash::of(&bytes)
+    }
 }
 
 /// What of a prompt lies with the server.

@@ -10,11 +10,11 @@
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
+use super::known_units::KnownUnits;
 use super::scan::{self, Member, Span};
-use super::template::{self, Place};
-use super::{
-    Api, Block, ContentHash, Kept, ParsedRequest, ToolResult, Unit, UnitKind, hints, normal_form,
-};
+use super::template;
+use super::unit_reader::{ReadWork, UnitReader};
+use super::{Api, ContentHash, Kept, ParsedRequest, Unit, UnitKind, hints, normal_form};
 
 /// Length of a piece of a raw prompt, up to the end of the character at that place.
 const PIECE_BYTES: usize = 1024;
@@ -29,9 +29,36 @@ pub struct ParseError {
     pub message: String,
 }
 
-/// Reads a (decoded) body.
+/// Reads a (decoded) body by itself.
 pub fn parse_request(api: Api, body: &[u8]) -> Result<ParsedRequest, ParseError> {
-    read_request(api, body).map_err(|message| ParseError { api: api.as_str(), message })
+    RequestReader::new(0).read(api, body)
+}
+
+/// Reads bodies one after another. Prompts repeat what went before: a unit that was read is known again by
+/// the hash of its bytes and not parsed a second time. What is remembered holds no text but that of
+/// system prompts, and is bounded.
+#[derive(Debug)]
+pub struct RequestReader {
+    known: KnownUnits,
+    work: ReadWork,
+}
+
+impl RequestReader {
+    /// A reader that remembers units in about so many bytes; with 0 none.
+    pub fn new(max_bytes: usize) -> Self {
+        Self { known: KnownUnits::new(max_bytes), work: ReadWork::default() }
+    }
+
+    /// Reads a (decoded) body; the result is that of [`parse_request`].
+    pub fn read(&mut self, api: Api, body: &[u8]) -> Result<ParsedRequest, ParseError> {
+        let read = read_request(api, body, &mut self.known, &mut self.work);
+        read.map_err(|message| ParseError { api: api.as_str(), message })
+    }
+
+    /// What all bodies so far took.
+    pub fn work(&self) -> ReadWork {
+        self.work
+    }
 }
 
 /// Cuts nothing: the whole body as one raw unit with its template, for bodies that do not parse.
@@ -53,9 +80,10 @@ pub fn raw_request(body: &[u8]) -> (Unit, String) {
 pub fn item_units(items: &[String]) -> Vec<Unit> {
     let mut units = Vec::new();
     for item in items {
-        let mut reader = UnitReader::new(Api::Responses, item);
+        let mut known = KnownUnits::new(0);
+        let mut reader = UnitReader::new(Api::Responses, item, &mut known);
         // What is no object is no item.
-        if reader.add_message(0..item.len()).is_ok() {
+        if reader.add(UnitKind::Message, 0..item.len()).is_ok() {
             units.append(&mut reader.units);
         }
     }
@@ -64,13 +92,12 @@ pub fn item_units(items: &[String]) -> Vec<Unit> {
 
 /// A unit by itself, from its JSON; none where that is not what the kind asks for.
 pub fn unit_of(api: Api, kind: UnitKind, json: &str) -> Option<Unit> {
-    let mut reader = UnitReader::new(api, json);
-    match kind {
-        UnitKind::System => reader.add_system(0..json.len()),
-        UnitKind::Tool => reader.add_tool(0..json.len()),
-        UnitKind::Message => reader.add_message(0..json.len()).ok()?,
-        UnitKind::Prompt | UnitKind::Raw => return None,
+    if matches!(kind, UnitKind::Prompt | UnitKind::Raw) {
+        return None;
     }
+    let mut known = KnownUnits::new(0);
+    let mut reader = UnitReader::new(api, json, &mut known);
+    reader.add(kind, 0..json.len()).ok()?;
     reader.units.pop()
 }
 
@@ -84,24 +111,21 @@ pub fn put_before_messages(request: &mut ParsedRequest, kept: Vec<Unit>) {
     request.units.splice(at..at, kept);
 }
 
-fn read_request(api: Api, body: &[u8]) -> Result<ParsedRequest, String> {
+fn read_request(
+    api: Api,
+    body: &[u8],
+    known: &mut KnownUnits,
+    work: &mut ReadWork,
+) -> Result<ParsedRequest, String> {
     let text = std::str::from_utf8(body).map_err(|error| format!("not UTF-8: {error}"))?;
-    serde_json::from_str::<&RawValue>(text).map_err(|error| format!("not JSON: {error}"))?;
-    let (members, _) = scan::members(text, 0).ok_or("not a JSON object")?;
-    let parts = Parts::find(api, text, &members)?;
-    let mut reader = UnitReader::new(api, text);
-    for span in parts.system {
-        reader.add_system(span);
+    let mut reader = UnitReader::new(api, text, known);
+    let parts = read_units(api, text, &mut reader);
+    work.add(reader.work);
+    // A body that is no JSON is told as that, whatever else is wrong with it.
+    if parts.is_err() || !reader.is_json_with_units() {
+        serde_json::from_str::<&RawValue>(text).map_err(|error| format!("not JSON: {error}"))?;
     }
-    for span in &parts.tools {
-        reader.add_tool(span.clone());
-    }
-    for span in &parts.messages {
-        reader.add_message(span.clone())?;
-    }
-    for span in pieces(text, &parts.prompt) {
-        reader.add_piece(span);
-    }
+    let parts = parts?;
     let params: Map<String, Value> = serde_json::from_str(&parts.params).unwrap_or_default();
     let n_tools = parts.tools.len() as u32;
     Ok(ParsedRequest {
@@ -114,26 +138,39 @@ fn read_request(api: Api, body: &[u8]) -> Result<ParsedRequest, String> {
         session_hint: hints::session_hint(api, &params),
         subagent_hint: reader.system_texts.iter().any(|text| hints::is_subagent_line(text)),
         utility_hint: hints::utility_hint(n_tools, &params, &reader.system_texts),
-        kept: kept(api, &params, &reader.units),
+        kept: kept(api, &params, reader.has_reference),
         units: reader.units,
         tool_results: reader.tool_results,
         params: parts.params,
     })
 }
 
+fn read_units(api: Api, text: &str, reader: &mut UnitReader<'_>) -> Result<Parts, String> {
+    let (members, end) = scan::members(text, 0).ok_or("not a JSON object")?;
+    if scan::skip_space(text.as_bytes(), end) != text.len() {
+        return Err("more than a JSON object".to_owned());
+    }
+    let parts = Parts::find(api, text, &members)?;
+    for (kind, spans) in [
+        (UnitKind::System, &parts.system),
+        (UnitKind::Tool, &parts.tools),
+        (UnitKind::Message, &parts.messages),
+        (UnitKind::Prompt, &pieces(text, &parts.prompt)),
+    ] {
+        for span in spans {
+            reader.add(kind, span.clone())?;
+        }
+    }
+    Ok(parts)
+}
+
 /// What the server keeps of the conversation.
-fn kept(api: Api, params: &Map<String, Value>, units: &[Unit]) -> Kept {
+fn kept(api: Api, params: &Map<String, Value>, has_reference: bool) -> Kept {
     if api != Api::Responses {
         return Kept::Nothing;
     }
     let has = |name: &str| params.get(name).is_some_and(|value| !value.is_null());
-    // The text is looked at first: few requests have any, and few units name one.
-    let is_reference = |unit: &Unit| {
-        unit.text.contains("item_reference")
-            && serde_json::from_str::<Value>(&unit.text)
-                .is_ok_and(|item| item["type"] == "item_reference")
-    };
-    if has("conversation") || has("prompt") || units.iter().any(is_reference) {
+    if has("conversation") || has("prompt") || has_reference {
         return Kept::Unnamed;
     }
     match params.get("previous_response_id").and_then(Value::as_str) {
@@ -252,116 +289,6 @@ fn list_spans(text: &str, member: &Member, name: &str) -> Result<Vec<Span>, Stri
         return Ok(Vec::new());
     }
     scan::elements(text, member.value.start).ok_or_else(|| format!("`{name}` is not a list"))
-}
-
-/// Reads units one after another, in prompt order.
-struct UnitReader<'a> {
-    api: Api,
-    body: &'a str,
-    units: Vec<Unit>,
-    places: Vec<Place<'a>>,
-    /// Text of the system prompt, by block or by message.
-    system_texts: Vec<String>,
-    /// Results since the last assistant message.
-    tool_results: Vec<ToolResult>,
-}
-
-impl<'a> UnitReader<'a> {
-    fn new(api: Api, body: &'a str) -> Self {
-        Self {
-            api,
-            body,
-            units: Vec::new(),
-            places: Vec::new(),
-            system_texts: Vec::new(),
-            tool_results: Vec::new(),
-        }
-    }
-
-    fn add_system(&mut self, span: Span) {
-        let (text, value) = self.cut(span);
-        let blocks = value.as_ref().map(normal_form::system_blocks);
-        self.system_texts.extend(value.iter().filter_map(text_of).map(str::to_owned));
-        self.push(UnitKind::System, String::new(), text, blocks);
-    }
-
-    fn add_tool(&mut self, span: Span) {
-        let (text, value) = self.cut(span);
-        let blocks = value.as_ref().map(normal_form::tool_blocks);
-        self.push(UnitKind::Tool, String::new(), text, blocks);
-    }
-
-    fn add_message(&mut self, span: Span) -> Result<(), String> {
-        let is_responses = self.api == Api::Responses;
-        match self.body.as_bytes().get(span.start) {
-            Some(b'{') => {}
-            Some(b'"') if is_responses => {
-                self.add_plain_input(span);
-                return Ok(());
-            }
-            _ => return Err(format!("message at byte {} is not an object", span.start)),
-        }
-        let (text, value) = self.cut(span);
-        let message = value.as_ref().and_then(Value::as_object);
-        let role = match message {
-            Some(item) if is_responses => normal_form::item_role(item),
-            Some(message) => message.get("role").and_then(Value::as_str).unwrap_or_default(),
-            None => "",
-        };
-        let blocks = message.map(|message| {
-            if is_responses {
-                normal_form::item_blocks(role, message)
-            } else {
-                normal_form::message_blocks(role, message)
-            }
-        });
-        if role == "assistant" && !is_responses {
-            self.tool_results.clear();
-        } else if let Some(message) = message {
-            self.tool_results.extend(hints::tool_results(self.api, role, message));
-        }
-        if matches!(role, "system" | "developer") {
-            let content = message.and_then(|message| message.get("content"));
-            let parts = content.and_then(Value::as_array).into_iter().flatten().chain(content);
-            self.system_texts.extend(parts.filter_map(text_of).map(str::to_owned));
-        }
-        let role = role.to_owned();
-        self.push(UnitKind::Message, role, text, blocks);
-        Ok(())
-    }
-
-    /// An input that is one string: what the user says.
-    fn add_plain_input(&mut self, span: Span) {
-        let (text, value) = self.cut(span);
-        let blocks = value.as_ref().map(|value| normal_form::text_blocks("user", value));
-        self.push(UnitKind::Message, "user".to_owned(), text, blocks);
-    }
-
-    /// A piece is no JSON by itself; its bytes stay as they are.
-    fn add_piece(&mut self, span: Span) {
-        let text = self.body[span.clone()].to_owned();
-        self.places.push(Place { span, cuts: Vec::new() });
-        self.push(UnitKind::Prompt, String::new(), text, None);
-    }
-
-    /// Cuts a unit out of the body: its text and, where it is not nested too deep, its value.
-    fn cut(&mut self, span: Span) -> (String, Option<Value>) {
-        let (text, cuts) = template::cut_cache_control(&self.body[span.clone()]);
-        self.places.push(Place { span, cuts });
-        let value = serde_json::from_str(&text).ok();
-        (text, value)
-    }
-
-    fn push(&mut self, kind: UnitKind, role: String, text: String, blocks: Option<Vec<Block>>) {
-        let blocks = blocks.unwrap_or_else(|| vec![normal_form::opaque_block(&text)]);
-        let hash = ContentHash::of(text.as_bytes());
-        self.units.push(Unit { kind, role, text, hash, blocks });
-    }
-}
-
-/// The text of a string or of a text block.
-fn text_of(value: &Value) -> Option<&str> {
-    value.as_str().or_else(|| value.get("text")?.as_str())
 }
 
 #[cfg(test)]

@@ -22,12 +22,14 @@
 //! without a name belongs to the session of the thread that it continues, else opens a session.
 //! Pure: no clock, no I/O, no text of prompts is kept.
 
+mod same_root;
 mod text;
 mod thread;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use self::same_root::SameRoot;
 use self::text::{last_assistant_text, strings_of};
 use self::thread::{Last, Thread};
 use super::prompt::Prompt;
@@ -115,7 +117,7 @@ type ThreadKey = u64;
 pub struct Lineage {
     threads: HashMap<ThreadKey, Thread>,
     /// By named session (none: a session known by lineage alone) and root.
-    by_root: HashMap<(Option<Arc<str>>, u128), Vec<ThreadKey>>,
+    by_root: HashMap<(Option<Arc<str>>, u128), SameRoot>,
     by_agent: HashMap<(Arc<str>, String), ThreadKey>,
     /// Sessions by the subagents that are named in them.
     agent_sessions: HashMap<String, Arc<str>>,
@@ -183,6 +185,12 @@ impl Lineage {
         thread.used = placed;
         let new_units = prompt.units_unknown_to(&thread.last.prompt);
         thread.advance(seen, prompt, is_new);
+        if thread.agent.is_none()
+            && thread.first_answered
+            && let Some(same_root) = self.by_root.get_mut(&thread.root)
+        {
+            same_root.answered(key, thread.first);
+        }
         let place = Place {
             session_id: thread.session.to_string(),
             thread_id: thread.id.clone(),
@@ -205,7 +213,7 @@ impl Lineage {
             return self.by_agent.get(&agent).copied();
         }
         let root = (seen.session.map(Arc::from), prompt.root_key());
-        let candidates = self.by_root.get(&root)?;
+        let candidates = self.by_root.get(&root)?.candidates(prompt);
         // Only needed, and only then worth its price, to tell several threads apart.
         let reply = if candidates.len() > 1 { last_assistant_text(seen.units) } else { None };
         candidates
@@ -257,7 +265,7 @@ impl Lineage {
                 self.by_agent.insert(agent.clone(), key);
                 self.agent_sessions.insert(agent.1.clone(), Arc::clone(&session));
             }
-            None => self.by_root.entry(root.clone()).or_default().push(key),
+            None => self.by_root.entry(root.clone()).or_default().add(key),
         }
         let parent_id = parent.and_then(|key| self.threads.get(&key)).map(|t| t.id.clone());
         let thread = Thread {
@@ -269,7 +277,7 @@ impl Lineage {
             parent_id,
             kind,
             first: prompt.fingerprint(),
-            first_answered: seen.end == AttemptEnd::Answered,
+            first_answered: false,
             turn: 0,
             last: Last::default(),
             child_ends_ns: Vec::new(),
@@ -345,9 +353,9 @@ impl Lineage {
             self.by_agent.remove(agent);
             self.agent_sessions.remove(&agent.1);
         }
-        if let Some(keys) = self.by_root.get_mut(&thread.root) {
-            keys.retain(|other| *other != key);
-            if keys.is_empty() {
+        if let Some(same_root) = self.by_root.get_mut(&thread.root) {
+            same_root.remove(key, thread.first);
+            if same_root.is_empty() {
                 self.by_root.remove(&thread.root);
             }
         }

@@ -20,9 +20,10 @@ use super::response::{Response, read_response};
 use super::stats::Counters;
 use super::tools::PendingCalls;
 use crate::api::{
-    Api, ContentHash, Kept, ParsedRequest, Reply, ReplyBlock, Unit, parse_request,
+    Api, ContentHash, Kept, ParsedRequest, Reply, ReplyBlock, RequestReader, Unit,
     put_before_messages, request,
 };
+use crate::background;
 use crate::clock::{elapsed_ms, unix_seconds};
 use crate::error::{Error, Result};
 use crate::http::headers::masked;
@@ -31,6 +32,8 @@ use crate::trace::writer::RowSender;
 
 /// Threads that lineage remembers: more than any run has at work at once, and bounded.
 const MAX_THREADS: usize = 20_000;
+/// What the reader of requests remembers of units: those of a thousand sessions of 300 units each.
+const KNOWN_UNITS_BYTES: usize = 192 << 20;
 
 /// Turns ended exchanges into rows.
 #[derive(Debug)]
@@ -43,6 +46,7 @@ pub(super) struct Observer {
     pending: PendingCalls,
     kept: KeptResponses,
     redaction: Option<Redaction>,
+    reader: RequestReader,
 }
 
 /// The request side of an exchange, read.
@@ -76,6 +80,7 @@ impl Observer {
             lineage: Lineage::new(MAX_THREADS),
             kept: KeptResponses::default(),
             redaction,
+            reader: RequestReader::new(KNOWN_UNITS_BYTES),
         }
     }
 
@@ -90,6 +95,7 @@ impl Observer {
         std::thread::Builder::new()
             .name("observe".to_owned())
             .spawn(move || {
+                background::yield_to_others();
                 while let Ok(Message::Ended(exchange, size)) = receiver.recv() {
                     self.observe(*exchange);
                     if let Some(queue) = queue.upgrade() {
@@ -170,8 +176,11 @@ impl Observer {
             None => body,
         };
         match body {
-            Ok(body) => match parse_request(api, &body) {
-                Ok(parsed) => RequestRead::new(parsed, ContentHash::of(&body), None),
+            Ok(body) => match self.reader.read(api, &body) {
+                Ok(parsed) => {
+                    let identity = parsed.identity();
+                    RequestRead::new(parsed, identity, None)
+                }
                 Err(error) => {
                     let (unit, template) = request::raw_request(&body);
                     let parsed = unread(api, vec![unit], template);

@@ -16,6 +16,7 @@ use crate::replay::summarize_run;
 use crate::trace::record::TurnRow;
 use crate::trace::{Run, RunKind, Table, turn_totals};
 
+type TurnTokens = (String, Option<u64>, Option<u64>);
 type Turns = HashMap<String, TurnRow>;
 
 /// An open run directory.
@@ -205,6 +206,18 @@ impl PyRun {
     ) -> PyResult<Bound<'py, PyBytes>> {
         let body = self.with_turn(py, request_id, Run::request_body)?;
         Ok(PyBytes::new(py, &body))
+    }
+
+    /// Session and tokens (prompt, output) of each turn, in the order of the requests.
+    fn _turn_tokens(&self, py: Python<'_>) -> PyResult<Vec<TurnTokens>> {
+        let run = Arc::clone(&self.run);
+        runtime::wait_blocking(py, move || {
+            let columns = ["session_id", "request_time", "isl", "osl"];
+            let mut rows =
+                run.rows_of_columns::<TurnRow>(&columns)?.collect::<Result<Vec<TurnRow>>>()?;
+            rows.sort_by(|a, b| a.request_time.total_cmp(&b.request_time));
+            Ok(rows.into_iter().map(|row| (row.session_id, row.isl, row.osl)).collect())
+        })
     }
 
     fn __repr__(&self) -> String {

@@ -10,7 +10,7 @@ import click
 
 from agentbench import LISTEN, Proxy, Run, capture, default_out
 
-from . import child
+from . import agent_logs, child
 from .argv import masked_argv
 from .capture_view import drawn, line
 from .console import print_error, print_next, print_note, print_warning, results
@@ -35,6 +35,7 @@ class Ending:
 
     interrupted: bool
     exit_status: int | None
+    environment: dict[str, str] | None = None
 
 
 @click.command("capture", context_settings={"ignore_unknown_options": False})
@@ -97,6 +98,10 @@ def command(
     A request of which nothing could be sent goes to the next engine, which is counted; one that an engine had
     begun to receive fails, as it would without the proxy.
 
+    Of claude, codex, opencode and mini the agent's own logs are kept besides, in sessions/NAME/logs of the run: those
+    of the sessions that passed here, and no others. With --redact they are left where they are, since nothing in
+    them is masked.
+
     While it records, a terminal shows sessions, threads, turns, tokens, cache hits, tool waits and the engines'
     gauges, and a log gets a line every 10 s. A COMMAND has the terminal to itself: then the view comes only with
     --view.
@@ -140,7 +145,8 @@ def command(
     for note in run.manifest["notes"]:
         if note not in told:
             print_warning(note)
-    return _report(proxy, run, ending)
+    logs = agent_logs.keep(run, agent[0], ending.environment, redacted=redact) if ending.environment else None
+    return _report(proxy, run, ending, logs)
 
 
 def _shown(*, view: bool, quiet: bool, has_command: bool) -> Shown:
@@ -184,8 +190,8 @@ def _with_agent(proxy: Proxy, agent: tuple[str, ...], upstream: str, shown: Show
         _watch(proxy, lambda: process.poll() is not None, shown)
     except KeyboardInterrupt:
         child.end(process)
-        return Ending(interrupted=True, exit_status=process.returncode)
-    return Ending(interrupted=False, exit_status=process.returncode)
+        return Ending(interrupted=True, exit_status=process.returncode, environment=pointed.environment)
+    return Ending(interrupted=False, exit_status=process.returncode, environment=pointed.environment)
 
 
 def _watch(proxy: Proxy, ended: Callable[[], bool], shown: Shown) -> None:
@@ -196,13 +202,15 @@ def _watch(proxy: Proxy, ended: Callable[[], bool], shown: Shown) -> None:
             status.rest()
 
 
-def _report(proxy: Proxy, run: Run, ending: Ending) -> int:
+def _report(proxy: Proxy, run: Run, ending: Ending, logs: str | None) -> int:
     totals, stats = run.totals(), proxy.stats()
     if ending.exit_status:
         print_warning(f"the command ended with exit status {ending.exit_status}")
     if totals["turns"]:
         print_and_keep(run)
     results().print(f"run directory: {run.path}", soft_wrap=True, markup=False)
+    if logs is not None:
+        print_note(logs)
     if ending.interrupted:
         print_error(f"interrupted; what came until then is in {run.path}")
         return INTERRUPTED

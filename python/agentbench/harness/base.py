@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from .own_logs import OwnLogs, SeenSession
+
 DUMMY_KEY = "sk-dummy-no-secret"
 VERSION_SECONDS = 30.0
 MAX_REASON_CHARS = 300
@@ -166,6 +168,24 @@ class Harness(ABC):
         del home
         return []
 
+    def logs_of(self, session: SeenSession, environment: Mapping[str, str]) -> OwnLogs | None:
+        """Return the agent's own logs of one session, out of a HOME that holds others too.
+
+        Parameters
+        ----------
+        session
+            The session as it was recorded.
+        environment
+            The environment in which the agent ran.
+
+        Returns
+        -------
+        OwnLogs or None
+            None where none can be told to be this session's.
+        """
+        del session, environment
+        return None
+
     def judge(self, exit_code: int | None, stdout: bytes) -> Ending:
         """Say how a session ended.
 
@@ -211,6 +231,12 @@ def clean_environment(home: Path) -> dict[str, str]:
     """Return what every session's environment begins with."""
     kept = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
     return {"LANG": "C.UTF-8", "TERM": "dumb"} | kept | {"HOME": str(home)}
+
+
+def folder_of(environment: Mapping[str, str], variable: str, below_home: str) -> Path:
+    """Return a folder of an agent: where a variable says, else the usual place below HOME."""
+    given = environment.get(variable)
+    return Path(given) if given else Path(environment.get("HOME") or Path.home()) / below_home
 
 
 def judge_exit(exit_code: int | None) -> Ending:

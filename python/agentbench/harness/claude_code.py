@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from .base import DUMMY_KEY, NO_LIMITS, Ending, Harness, Limits, clean_environment, failure, json_lines
+from .base import DUMMY_KEY, NO_LIMITS, Ending, Harness, Limits, clean_environment, failure, folder_of, json_lines
+from .own_logs import OwnLogs, SeenSession, first_object
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -63,6 +64,23 @@ class ClaudeCode(Harness):
     def logs(self, home: Path) -> list[Path]:
         """Return the transcripts of the session and its subagents."""
         return sorted(path for path in (home / ".claude" / "projects").rglob("*") if path.is_file())
+
+    def logs_of(self, session: SeenSession, environment: Mapping[str, str]) -> OwnLogs | None:
+        """Return the transcripts of the session and its subagents.
+
+        A session's transcript and the folder of its subagents bear its name; older versions put a subagent's transcript
+        beside it, as ``agent-ID.jsonl``, whose lines name the session.
+        """
+        root = folder_of(environment, "CLAUDE_CONFIG_DIR", ".claude")
+        own = session.session_id
+        found = []
+        # PROJECT/SESSION.jsonl and PROJECT/SESSION/…
+        for path in sorted((root / "projects").glob("*/**/*")):
+            is_named = own in (path.stem, *path.relative_to(root / "projects").parts[1:-1])
+            is_agents = path.name.startswith("agent-") and path.suffix == ".jsonl"
+            if path.is_file() and (is_named or (is_agents and first_object(path).get("sessionId") == own)):
+                found.append(path)
+        return OwnLogs(root, found)
 
     def _judge_output(self, stdout: bytes) -> Ending | None:
         results = [event for event in json_lines(stdout) if event.get("type") == "result"]

@@ -6,7 +6,8 @@ import json
 import os
 from typing import TYPE_CHECKING
 
-from .base import DUMMY_KEY, NO_LIMITS, Ending, Harness, Limits, clean_environment, failure, json_lines
+from .base import DUMMY_KEY, NO_LIMITS, Ending, Harness, Limits, clean_environment, failure, folder_of, json_lines
+from .own_logs import OwnLogs, SeenSession, first_object
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -56,12 +57,23 @@ class Codex(Harness):
         """Return the rollouts of its threads."""
         return sorted((home / ".codex" / "sessions").rglob("*.jsonl"))
 
+    def logs_of(self, session: SeenSession, environment: Mapping[str, str]) -> OwnLogs | None:
+        """Return the rollouts whose first line names the session; each thread has one."""
+        root = folder_of(environment, "CODEX_HOME", ".codex")
+        rollouts = sorted((root / "sessions").rglob("*.jsonl"))
+        return OwnLogs(root, [path for path in rollouts if session.session_id in _names(first_object(path))])
+
     def _judge_output(self, stdout: bytes) -> Ending | None:
         ends = [event for event in json_lines(stdout) if event.get("type") in {"turn.completed", "turn.failed"}]
         if not ends or ends[-1]["type"] == "turn.completed":
             return None
         error = ends[-1].get("error")
         return failure(str(error.get("message", "")) if isinstance(error, dict) else "turn.failed")
+
+
+def _names(head: Mapping[str, object]) -> set[object]:
+    payload = head.get("payload")
+    return {payload.get("session_id"), payload.get("id")} if isinstance(payload, dict) else set()
 
 
 def _provider(base_url: str) -> dict[str, str]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+from typing import TYPE_CHECKING, Any
 
-from .base import DUMMY_KEY, NO_LIMITS, Ending, Harness, Limits, clean_environment
+from .base import DUMMY_KEY, NO_LIMITS, Ending, Harness, Limits, clean_environment, folder_of
+from .own_logs import OwnLogs, SeenSession
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -71,9 +73,33 @@ class MiniSweAgent(Harness):
         path = home / ".config" / "mini-swe-agent" / TRAJECTORY
         return [path] if path.exists() else []
 
+    def logs_of(self, session: SeenSession, environment: Mapping[str, str]) -> OwnLogs | None:
+        """Return the last trajectory where its responses have just the token counts of the session's turns.
+
+        It names no session, and the file is that of whichever run ended last.
+        """
+        root = folder_of(environment, "MSWEA_GLOBAL_CONFIG_DIR", ".config/mini-swe-agent")
+        path = root / TRAJECTORY
+        counts = _counts(path)
+        return OwnLogs(root, [path]) if counts and counts == session.tokens else None
+
     def _judge_output(self, stdout: bytes) -> Ending | None:
         _, found, last = stdout.decode(errors="replace").rpartition("\nExit:")
         words = last.split(maxsplit=1)
         if found and words and words[0] in FAILURES:
             return Ending(ok=False, reason=words[0])
         return None
+
+
+def _counts(path: Path) -> list[tuple[int | None, int | None]]:
+    """Return prompt and output tokens of each response in a trajectory."""
+    try:
+        messages = json.loads(path.read_bytes())["messages"]
+        return [_usage(message) for message in messages if message["role"] == "assistant"]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return []
+
+
+def _usage(message: dict[str, Any]) -> tuple[int | None, int | None]:
+    usage = message["extra"]["response"]["usage"]
+    return usage.get("prompt_tokens"), usage.get("completion_tokens")

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+from contextlib import closing
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from .base import DUMMY_KEY, NO_LIMITS, Ending, Harness, Limits, clean_environment, failure, json_lines
+from .base import DUMMY_KEY, NO_LIMITS, Ending, Harness, Limits, clean_environment, failure, folder_of, json_lines
+from .own_logs import OwnLogs, SeenSession, lines
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -60,11 +63,42 @@ class OpenCode(Harness):
         folder = home / ".local" / "share" / "opencode"
         return sorted([*folder.glob("log/*"), *folder.glob("*.db*")])
 
+    def logs_of(self, session: SeenSession, environment: Mapping[str, str]) -> OwnLogs | None:
+        """Return the rows of the session and its subagents, as JSON lines: its database holds all sessions."""
+        root = folder_of(environment, "XDG_DATA_HOME", ".local/share") / "opencode"
+        for database in sorted(root.glob("*.db")):
+            rows = _rows_of(database, session.session_id)
+            if rows:
+                return OwnLogs(root, extracts={f"{database.stem}-rows.jsonl": lines(rows)})
+        return None
+
     def _judge_output(self, stdout: bytes) -> Ending | None:
         errors = [event.get("error") for event in json_lines(stdout) if event.get("type") == "error"]
         if not errors:
             return None
         return failure(_told(errors[-1]))
+
+
+def _rows_of(database: Path, session: str) -> list[dict[str, Any]]:
+    """Return the rows of ``session``, ``message`` and ``part`` that belong to a session and those it started."""
+    rows: list[dict[str, Any]] = []
+    try:
+        with closing(sqlite3.connect(f"{database.as_uri()}?mode=ro", uri=True)) as connection:
+            connection.row_factory = sqlite3.Row
+            connection.text_factory = lambda text: text.decode(errors="replace")
+            for table, own in (("session", "id"), ("message", "session_id"), ("part", "session_id")):
+                found = connection.execute(
+                    f"SELECT * FROM {table} WHERE {own} IN (SELECT id FROM session WHERE id = ? OR parent_id = ?)",  # noqa: S608 names of ours
+                    (session, session),
+                )
+                rows += [{"table": table, **{key: _plain(row[key]) for key in row.keys()}} for row in found]  # noqa: SIM118 a row is no dict
+    except sqlite3.Error:
+        return []
+    return rows
+
+
+def _plain(value: Any) -> Any:
+    return value.hex() if isinstance(value, bytes) else value
 
 
 def _told(error: Any) -> str:

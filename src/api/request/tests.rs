@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::api::{edit_top_level, rebuild_body};
+use crate::api::{ToolResult, edit_top_level, rebuild_body};
 
 const AGENT_BODY: &str = r#"{"model":"tiny","max_tokens":128,"stream":true,
   "system":[
@@ -363,5 +363,124 @@ proptest! {
     fn any_bytes_are_kept(body: Vec<u8>) {
         let (unit, template) = raw_request(&body);
         prop_assert_eq!(rebuild_body(&template, &[&unit.text]).unwrap(), body);
+    }
+}
+
+/// The bodies of a conversation that grows by two messages a turn; the mark of the cache moves along.
+fn growing(api: Api, turns: usize) -> Vec<String> {
+    let mut messages = vec![r#"{"role":"user","content":"fix app.py"}"#.to_owned()];
+    let mut bodies = Vec::new();
+    for turn in 0..turns {
+        let last = messages.len() - 1;
+        let marked: Vec<String> = messages
+            .iter()
+            .enumerate()
+            .map(|(index, message)| match index == last {
+                true => message.replacen('{', r#"{"cache_control":{"type":"ephemeral"},"#, 1),
+                false => message.clone(),
+            })
+            .collect();
+        let (system, messages_name) = match api {
+            Api::Messages => (r#""system":[{"type":"text","text":"Work."}],"#, "messages"),
+            Api::Responses => (r#""instructions":"Work.","#, "input"),
+            _ => ("", "messages"),
+        };
+        bodies.push(format!(
+            r#"{{"model":"m",{system}"tools":[{{"name":"Bash","input_schema":{{}}}}],"{messages_name}":[{}],"stream":true}}"#,
+            marked.join(", ")
+        ));
+        messages.push(format!(
+            r#"{{"role":"assistant","content":[{{"type":"tool_use","id":"t{turn}","name":"Bash","input":{{}}}}]}}"#
+        ));
+        messages.push(format!(
+            r#"{{"role":"user","content":[{{"type":"tool_result","tool_use_id":"t{turn}","content":"{}"}}]}}"#,
+            "line ".repeat(turn + 1)
+        ));
+    }
+    bodies
+}
+
+#[test]
+fn a_reader_that_remembers_reads_the_same() {
+    for api in [Api::Messages, Api::Chat, Api::Responses] {
+        let mut reader = RequestReader::new(1 << 20);
+        for body in growing(api, 20).iter().chain([&AGENT_BODY.to_owned()]).cycle().take(50) {
+            let read = |result: Result<ParsedRequest, ParseError>| match result {
+                Ok(request) => {
+                    assert_eq!(rebuilt(&request), body.as_bytes());
+                    format!("{request:?}")
+                }
+                Err(error) => error.to_string(),
+            };
+            assert_eq!(
+                read(reader.read(api, body.as_bytes())),
+                read(parse_request(api, body.as_bytes())),
+                "{api:?}"
+            );
+        }
+    }
+    // The same bytes are not the same thing everywhere.
+    let mut reader = RequestReader::new(1 << 20);
+    let body = r#"{"system":["x"],"tools":["x"],"messages":[{"role":"user","content":"x"}]}"#;
+    let first = reader.read(Api::Messages, body.as_bytes()).unwrap();
+    let again = reader.read(Api::Messages, body.as_bytes()).unwrap();
+    assert_eq!(first.units, again.units);
+    assert_ne!(first.units[0].blocks, first.units[1].blocks);
+}
+
+#[test]
+fn units_that_were_read_before_are_not_parsed_again() {
+    let turns = 100;
+    let bodies = growing(Api::Messages, turns);
+    let mut reader = RequestReader::new(1 << 20);
+    for body in &bodies {
+        reader.read(Api::Messages, body.as_bytes()).unwrap();
+    }
+    let work = reader.work();
+    let turns = turns as u64;
+    assert_eq!(work.units, (0..turns).map(|turn| 3 + 2 * turn).sum::<u64>());
+    // System and tool once; of each turn the two new messages, and the one whose mark has moved on.
+    assert_eq!(work.units_parsed, 2 + 1 + 3 * (turns - 1));
+    assert!(work.bytes_parsed * 10 < work.bytes, "{work:?}");
+    let before = reader.work();
+    let last = bodies.last().unwrap();
+    reader.read(Api::Messages, last.as_bytes()).unwrap();
+    assert_eq!(reader.work().units_parsed, before.units_parsed);
+    assert_eq!(reader.work().units, before.units + 2 * turns + 1);
+}
+
+#[test]
+fn a_reader_that_remembers_refuses_the_same() {
+    let whole = r#"{"messages":[{"role":"user","content":"x"}, {"role":"user","content":"y"}]}"#;
+    let mut reader = RequestReader::new(1 << 20);
+    reader.read(Api::Chat, whole.as_bytes()).unwrap();
+    for (broken, part) in [
+        (whole.replace("}, {", "} {"), "not JSON"),
+        (whole.replace("]}", "]} x"), "not JSON"),
+        (whole.replace("\"y\"", "y"), "not JSON"),
+        (whole.replace("\"y\"}", "\"y\"}.5"), "not JSON"),
+        (whole.replace("]}", "],\"stream\":tru}"), "not JSON"),
+        (whole.replace("{\"role\":\"user\",\"content\":\"y\"}", "7"), "message at byte"),
+        (whole.replace("messages", "prompt"), "no member `messages`"),
+    ] {
+        let error = reader.read(Api::Chat, broken.as_bytes()).unwrap_err();
+        assert!(error.message.contains(part), "{broken}: {error}");
+        assert_eq!(error, parse_request(Api::Chat, broken.as_bytes()).unwrap_err());
+    }
+}
+
+#[test]
+fn the_identity_of_a_body_is_that_of_its_bytes() {
+    let identity = |body: &str| parse_request(Api::Messages, body.as_bytes()).unwrap().identity();
+    let bodies = growing(Api::Messages, 3);
+    assert_eq!(identity(&bodies[1]), identity(&bodies[1].clone()));
+    for other in [
+        bodies[1].replace("app.py", "app.pi"),
+        bodies[1].replace("true", "false"),
+        bodies[1].replace("ephemeral", "persistent"),
+        bodies[1].replace(", ", ","),
+        bodies[2].clone(),
+    ] {
+        assert_ne!(identity(&bodies[1]), identity(&other), "{other}");
     }
 }

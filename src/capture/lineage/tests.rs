@@ -455,3 +455,22 @@ fn the_threads_used_longest_ago_are_forgotten() {
     let again = lineage.take(request("s:sys u:task1 a:1", 1000, 1001));
     assert_eq!((again.thread_id.as_str(), again.turn), ("auto-34/34", 0));
 }
+
+#[test]
+fn the_same_first_prompt_many_times_does_not_look_at_all_the_threads_before() {
+    let mut lineage = Lineage::new(10_000);
+    for index in 0..1000 {
+        let failed = Request {
+            end: AttemptEnd::Failed,
+            ..request("s:sys u:task", index * 10, index * 10 + 1)
+        };
+        let thread = lineage.take(failed).thread_id;
+        let again = lineage.take(request("s:sys u:task", index * 10 + 2, index * 10 + 3));
+        assert_eq!((again.thread_id, again.turn), (thread, 0), "a retry, {index}");
+    }
+    assert_eq!(lineage.threads_opened(), 1000);
+    let root = lineage.by_root.values().next().unwrap();
+    let candidates = |prompt: &str| root.candidates(&Prompt::of(&units(prompt))).len();
+    assert_eq!(candidates("s:sys u:task"), 0);
+    assert_eq!(candidates("s:sys u:task a:1 r:1"), 1000);
+}

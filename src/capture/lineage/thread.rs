@@ -52,7 +52,8 @@ pub(super) struct Fitness {
 }
 
 impl Thread {
-    /// None where the request cannot continue this thread.
+    /// None where the request cannot continue this thread. That it begins as this one began and was
+    /// answered is ruled out before.
     pub(super) fn fitness(
         &self,
         seen: &Seen<'_>,
@@ -60,15 +61,12 @@ impl Thread {
         repeated_reply: Option<ContentHash>,
     ) -> Option<Fitness> {
         let last = &self.last;
-        let run = prompt.shared_run(&last.prompt);
         let goes_on = seen.arrived_ns < last.ended_ns && last.end != Some(AttemptEnd::ClientGone);
-        let begins_anew = self.first_answered
-            && prompt.conversation_len() > 0
-            && prompt.fingerprint() == self.first;
-        if (self.kind == TurnKind::Utility) != seen.utility
-            || run < last.prompt.root_len()
-            || goes_on
-            || begins_anew
+        if (self.kind == TurnKind::Utility) != seen.utility || goes_on {
+            return None;
+        }
+        let run = prompt.shared_run(&last.prompt);
+        if run < last.prompt.root_len()
             || !prompt.goes_on_from(seen.units, &last.prompt)
             || (run == 0 && seen.session.is_none() && !prompt.is_raw())
         {
