@@ -216,7 +216,8 @@ impl PyRun {
             let mut rows =
                 run.rows_of_columns::<TurnRow>(&columns)?.collect::<Result<Vec<TurnRow>>>()?;
             rows.sort_by(|a, b| a.request_time.total_cmp(&b.request_time));
-            Ok(rows.into_iter().map(|row| (row.session_id, row.isl, row.osl)).collect())
+            let tokens = rows.into_iter().map(|row| (row.session_id, row.isl, row.osl));
+            Ok::<Vec<TurnTokens>, Error>(tokens.collect())
         })
     }
 

@@ -121,7 +121,7 @@ def test_the_logs_of_the_sessions_seen_are_kept(
     engine: SimulatedEngine, full_home: Path, tmp_path: Path, agent: str
 ) -> None:
     del full_home
-    where = ["--upstream", engine.url, "--listen", "127.0.0.1:0", "--out", tmp_path / "run"]
+    where = ["--upstream", engine.url, "--listen", "127.0.0.1:0", "--out", str(tmp_path / "run")]
     done = run_command("capture", *where, "--", agent)
     assert done.returncode == 0, done.stderr
     sessions = sorted((tmp_path / "run" / "sessions").iterdir())
@@ -146,7 +146,7 @@ def test_the_logs_of_the_sessions_seen_are_kept(
 
 def test_a_redacted_run_has_none_and_says_so(engine: SimulatedEngine, full_home: Path, tmp_path: Path) -> None:
     del full_home
-    where = ["--upstream", engine.url, "--listen", "127.0.0.1:0", "--out", tmp_path / "run", "--redact"]
+    where = ["--upstream", engine.url, "--listen", "127.0.0.1:0", "--out", str(tmp_path / "run"), "--redact"]
     done = run_command("capture", *where, "--", "claude")
     assert done.returncode == 0, done.stderr
     assert "claude-code's own logs are not copied: nothing in them would be masked" in done.stderr
