@@ -129,7 +129,7 @@ def test_the_logs_of_the_sessions_seen_are_kept(
     assert [session.name for session in sessions] == [name], done.stderr
     logs = sessions[0] / "logs"
     files = sorted(path for path in logs.rglob("*") if path.is_file())
-    assert [str(path.relative_to(logs)) for path in files] == sorted(KEPT[agent])
+    assert sorted(str(path.relative_to(logs)) for path in files) == sorted(KEPT[agent])
     assert not any(SECRET in path.read_text() for path in files)
     assert all(path.stat().st_mode & 0o077 == 0 for path in files)
     assert f"own logs of 1 session: {tmp_path / 'run' / 'sessions'}" in done.stderr
