@@ -1,7 +1,9 @@
 // Colours of axes and grids for a light or a dark screen, and for paper. Everything else of the page needs no script.
 (() => {
-  const light = { text: "#4a5563", line: "#9aa5b1", grid: "#e6e9ed" }
-  const dark = { text: "#a9b4c1", line: "#6b7785", grid: "#2a323d" }
+  // Grids are seen on either: paper may get what a dark screen showed.
+  const grid = "rgba(128, 140, 155, 0.24)"
+  const light = { text: "#4a5563", line: "#9aa5b1", grid }
+  const dark = { text: "#a9b4c1", line: "#6b7785", grid }
   const screen = window.matchMedia("(prefers-color-scheme: dark)")
   const dress = (theme) => {
     for (const document of window.Bokeh?.documents ?? []) {
