@@ -182,9 +182,8 @@ def idle_rule(turns: pl.DataFrame) -> IdleRule:
     )
 
 
-def retentions(plans: list[Planned], turns: pl.DataFrame) -> pl.DataFrame:
+def retentions(plans: list[Planned], ruled: IdleRule) -> pl.DataFrame:
     """Return what keeping blocks for some times gives, by both rules."""
-    ruled = idle_rule(turns)
     rows = [
         (
             name, _chained_hits_pct(plans, seconds), ruled.hits_pct(seconds), ruled.amplification(seconds),
@@ -195,7 +194,7 @@ def retentions(plans: list[Planned], turns: pl.DataFrame) -> pl.DataFrame:
     columns = ("chained_hits_pct", "idle_rule_hits_pct", "amplification", "kv_idle_ratio")
     schema = {"kept": pl.String} | dict.fromkeys(columns, pl.Float64)
     made = pl.DataFrame(rows, schema=schema, orient="row")
-    return made if turns.height else made.clear()
+    return made if plans else made.clear()
 
 
 def _chained_hits_pct(plans: list[Planned], retention_s: float) -> float | None:
@@ -238,7 +237,7 @@ def _sizes(plans: list[Planned]) -> list[int]:
 
 
 def _lru_hits_pct(plans: list[Planned], capacity: int) -> float | None:
-    hits = sum(int(plan.reuse.lru_hits(capacity, plan.depth).sum()) for plan in plans)
+    hits = sum(plan.reuse.lru_hits_in_all(capacity, plan.depth) for plan in plans)
     return share(hits, sum(int(plan.prompt_tokens.sum()) for plan in plans))
 
 
@@ -252,7 +251,7 @@ def enough_capacity(plans: list[Planned], part: float = ENOUGH) -> int | None:
     # Of a small one to a token: a percent of it is none.
     while high - low > max(high // 100, 1):
         middle = (low + high) // 2
-        hits = sum(int(plan.reuse.lru_hits(middle, plan.depth).sum()) for plan in plans)
+        hits = sum(plan.reuse.lru_hits_in_all(middle, plan.depth) for plan in plans)
         low, high = (low, middle) if hits >= part * endless else (middle, high)
     return high
 

@@ -77,9 +77,16 @@ class Reuse:
 
     def lru_hits(self, capacity_tokens: int, depth: Integers | None = None) -> Integers:
         """Tokens of each request's prompt that a cache of so many tokens has, the least recently used leaving first."""
-        free = capacity_tokens - (self.depth() if depth is None else depth)
-        whole = np.maximum(free, 0) // self.block_tokens * self.block_tokens
-        return self._per_request(np.where(self.in_prompt, np.minimum(whole, self.tokens), 0))
+        return self._per_request(self._lru(capacity_tokens, self.depth() if depth is None else depth))
+
+    def lru_hits_in_all(self, capacity_tokens: int, depth: Integers) -> int:
+        """Tokens of all prompts that such a cache has: the sum of `lru_hits`, for less."""
+        return int(self._lru(capacity_tokens, depth).sum())
+
+    def _lru(self, capacity_tokens: int, depth: Integers) -> Integers:
+        whole = np.maximum(capacity_tokens - depth, 0) // self.block_tokens * self.block_tokens
+        hits: Integers = np.minimum(whole, self.tokens) * self.in_prompt
+        return hits
 
     def depth(self) -> Integers:
         """Of each segment, tokens of distinct blocks that a stack ordered by last use holds above it."""
@@ -105,19 +112,24 @@ def sums_above(values: Integers, weights: Integers, upto: Integers, bound: Integ
     answer = np.zeros(len(upto), dtype=np.int64)
     if not len(values):
         return answer
-    low, high = np.zeros(len(upto), dtype=np.int64), upto.astype(np.int64)
+    # Places and values fit into 32 bits, which halves what has to be moved; sums of tokens do not.
+    values, bound = values.astype(np.int32), bound.astype(np.int32)
+    low, high = np.zeros(len(upto), dtype=np.int32), upto.astype(np.int32)
     for bit in range(int(max(values.max(), bound.max(initial=0))).bit_length() - 1, -1, -1):
         is_one = (values >> bit) & 1 == 1
-        zeros_before = np.concatenate([[0], np.cumsum(~is_one)])
-        order = np.concatenate([np.flatnonzero(~is_one), np.flatnonzero(is_one)])
+        zeros_before = np.zeros(len(values) + 1, dtype=np.int32)
+        np.cumsum(~is_one, out=zeros_before[1:])
+        zeros, ones = np.flatnonzero(~is_one), np.flatnonzero(is_one)
+        of_ones = np.zeros(len(ones) + 1, dtype=np.int64)
+        np.cumsum(weights[ones], out=of_ones[1:])
+        order = np.concatenate([zeros, ones])
         values, weights = values[order], weights[order]
-        summed = np.concatenate([[0], np.cumsum(weights)])
-        n_zeros = int(zeros_before[-1])
         low_zero, high_zero = zeros_before[low], zeros_before[high]
-        low_one, high_one = n_zeros + low - low_zero, n_zeros + high - high_zero
+        low_one, high_one = low - low_zero, high - high_zero
         goes_up = (bound >> bit) & 1 == 1
-        answer += np.where(goes_up, 0, summed[high_one] - summed[low_one])
-        low, high = np.where(goes_up, low_one, low_zero), np.where(goes_up, high_one, high_zero)
+        answer += np.where(goes_up, 0, of_ones[high_one] - of_ones[low_one])
+        low = np.where(goes_up, low_one + np.int32(len(zeros)), low_zero)
+        high = np.where(goes_up, high_one + np.int32(len(zeros)), high_zero)
     return answer
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-    from .style import ShownFigure
+    from ._figure import ShownFigure
 
 TEXT_WIDTH = 110
 HTML_HEAD = """<!DOCTYPE html>

@@ -10,6 +10,7 @@ from . import style
 from ._cached import (
     APPEND_CLASSES,
     PUBLISHED_RETENTIONS,
+    IdleRule,
     append_sizes,
     by_trigger,
     cached_turns,
@@ -76,10 +77,11 @@ def cache(trace: Trace) -> Answer:
     """
     plans = planned(trace)
     turns = cached_turns(plans)
+    ruled = idle_rule(turns)
     tables = {
         "cache": by_trigger(turns),
         "append_sizes": append_sizes(turns),
-        "retention": retentions(plans, turns),
+        "retention": retentions(plans, ruled),
         "capacity": capacities(plans),
         "pauses": pauses(turns),
         "sharing": sharing(plans),
@@ -87,10 +89,10 @@ def cache(trace: Trace) -> Answer:
     return Answer(
         name="cache",
         title="Prefix cache",
-        finding=_finding(turns),
+        finding=_finding(turns, ruled),
         subtitle=f"{trace.subtitle}; {turns.height:,} turns that tell their prompt tokens",
         tables={name: to_pandas(table) for name, table in tables.items()},
-        headline=_headline(turns, plans, tables["sharing"]),
+        headline=_headline(turns, plans, ruled, tables["sharing"]),
         missing=_missing(trace, turns, plans),
         notes=_notes(turns, plans),
         draw=(lambda figure: _draw(figure, plans, turns, tables)) if turns.height else None,
@@ -98,7 +100,7 @@ def cache(trace: Trace) -> Answer:
     )
 
 
-def _headline(turns: pl.DataFrame, plans: list[Planned], shared: pl.DataFrame) -> tuple[Headline, ...]:
+def _headline(turns: pl.DataFrame, plans: list[Planned], ruled: IdleRule, shared: pl.DataFrame) -> tuple[Headline, ...]:
     told = turns.filter(pl.col("isl_cached").is_not_null())
     found = [
         Headline("prefix hits", _hits(told), "%", _over(told, "turns that tell cached tokens"), f"95.75 % ({TRACELAB})")
@@ -106,7 +108,6 @@ def _headline(turns: pl.DataFrame, plans: list[Planned], shared: pl.DataFrame) -
     for trigger, words in (("user", "after a user message"), ("tool", "after a tool result")):
         of_trigger = told.filter(pl.col("trigger") == trigger)
         found.append(Headline(f"prefix hits {words}", _hits(of_trigger), "%", _over(of_trigger, "such turns")))
-    ruled = idle_rule(turns)
     for words, (retention_s, published) in PUBLISHED_RETENTIONS.items():
         found.append(
             Headline(
@@ -136,9 +137,9 @@ def _headline(turns: pl.DataFrame, plans: list[Planned], shared: pl.DataFrame) -
     return tuple(found)
 
 
-def _finding(turns: pl.DataFrame) -> str:
+def _finding(turns: pl.DataFrame, ruled: IdleRule) -> str:
     as_was = _hits(turns.filter(pl.col("isl_cached").is_not_null()))
-    kept = idle_rule(turns).hits_pct(FIVE_MINUTES_S)
+    kept = ruled.hits_pct(FIVE_MINUTES_S)
     said = [] if as_was is None else [f"{as_was:.1f} % of prompt tokens came from cache"]
     if kept is not None:
         said.append(f"keeping KV for 5 min gives {kept:.1f} %")

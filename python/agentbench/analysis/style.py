@@ -5,26 +5,23 @@ Colours are told apart by people who see few of them (Okabe and Ito), sizes can 
 
 from __future__ import annotations
 
-import io
 import math
 import textwrap
 from typing import TYPE_CHECKING, Any
 
-import matplotlib as mpl
 from cycler import cycler
-from matplotlib.figure import Figure
-from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, NullFormatter, NullLocator
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from ._figure import ShownFigure
 
 PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#555555")
 MUTED = "#666666"
 SIZE_IN = (9.0, 5.0)
-PNG_DPI = 144
-SHOWN_WIDTH_PX = 860
 WRAP = 105
 WRAP_TITLE = 78
 TITLE_LINE_IN = 0.26
@@ -59,20 +56,6 @@ SETTINGS: Any = {
 }
 
 
-class ShownFigure(Figure):
-    """A figure that Jupyter shows whether or not pyplot was set up there."""
-
-    def png(self) -> bytes:
-        """Return the figure as a PNG file."""
-        image = io.BytesIO()
-        self.savefig(image, format="png", dpi=PNG_DPI)
-        return image.getvalue()
-
-    def _repr_png_(self) -> tuple[bytes, dict[str, int]]:
-        # The width is that of the page, in points of the screen; the picture is sharper than these.
-        return self.png(), {"width": SHOWN_WIDTH_PX}
-
-
 def styled_figure(
     title: str, subtitle: str, draw: Callable[[Figure], None] | None, missing: Sequence[str] = ()
 ) -> ShownFigure:
@@ -83,6 +66,10 @@ def styled_figure(
     draw
         Adds axes to the figure; None draws what is `missing` as words.
     """
+    import matplotlib as mpl  # noqa: PLC0415  takes its time, and only figures need it
+
+    from ._figure import ShownFigure  # noqa: PLC0415  the same
+
     with mpl.rc_context(SETTINGS):
         figure = ShownFigure(figsize=SIZE_IN)
         title_lines, head = textwrap.wrap(title, WRAP_TITLE), textwrap.wrap(subtitle, WRAP)
@@ -104,11 +91,15 @@ def styled_figure(
 
 def count_axis(axis: Any) -> None:
     """Write an axis of counts as 1k, 10k, 1M."""
+    from matplotlib.ticker import EngFormatter  # noqa: PLC0415  the same
+
     axis.set_major_formatter(EngFormatter(sep="", places=None))
 
 
 def seconds_axis(axis: Any) -> None:
     """Write an axis of seconds as ms, s, min, h."""
+    from matplotlib.ticker import FuncFormatter  # noqa: PLC0415  the same
+
     axis.set_major_formatter(FuncFormatter(lambda seconds, _: in_words(seconds)))
 
 
@@ -125,6 +116,8 @@ def log_axis(axes: Axes, which: str) -> None:
 
     To be called once everything is drawn.
     """
+    from matplotlib.ticker import LogLocator, NullFormatter, NullLocator  # noqa: PLC0415  the same
+
     least = axes.dataLim.minposx if which == "x" else axes.dataLim.minposy
     if not math.isfinite(least):
         return
