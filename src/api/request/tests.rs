@@ -375,9 +375,12 @@ fn growing(api: Api, turns: usize) -> Vec<String> {
         let marked: Vec<String> = messages
             .iter()
             .enumerate()
-            .map(|(index, message)| match index == last {
-                true => message.replacen('{', r#"{"cache_control":{"type":"ephemeral"},"#, 1),
-                false => message.clone(),
+            .map(|(index, message)| {
+                if index == last {
+                    message.replacen('{', r#"{"cache_control":{"type":"ephemeral"},"#, 1)
+                } else {
+                    message.clone()
+                }
             })
             .collect();
         let (system, messages_name) = match api {
