@@ -79,6 +79,7 @@ impl PyCapacity {
     ))]
     #[allow(clippy::too_many_arguments)] // keyword-only on the Python side
     fn new(
+        py: Python<'_>,
         trace: Trace<'_>,
         url: String,
         out: PathBuf,
@@ -181,7 +182,7 @@ impl PyCapacity {
             RecordingArguments { out, metrics_url, poll_interval_s, power, argv, settings };
         let config = CapacityRecordingConfig {
             recording: recording.config()?,
-            trace: trace.path(),
+            trace: trace.path(py)?,
             replay: sending.config()?,
             search,
         };

@@ -11,7 +11,7 @@ use super::errors;
 use super::handle::PyHandle;
 use super::json;
 use super::lifecycle::{Lifecycle, Started, done_or_stopped};
-use super::run::PyRun;
+use super::run::{PyRun, directory_of};
 use super::sending::SendingArguments;
 use super::settings::{AUTO, PowerArguments, RecordingArguments, duration};
 use crate::error::Result;
@@ -26,10 +26,11 @@ pub(super) enum Trace<'py> {
 }
 
 impl Trace<'_> {
-    pub(super) fn path(self) -> PathBuf {
+    /// Its run directory; of what was published, once it is fetched.
+    pub(super) fn path(self, py: Python<'_>) -> PyResult<PathBuf> {
         match self {
-            Self::Open(run) => run.path.clone(),
-            Self::Directory(path) => path,
+            Self::Open(run) => Ok(run.path.clone()),
+            Self::Directory(path) => directory_of(py, path),
         }
     }
 }
@@ -93,6 +94,7 @@ impl PyReplay {
     ))]
     #[allow(clippy::too_many_arguments)] // keyword-only on the Python side
     fn new(
+        py: Python<'_>,
         trace: Trace<'_>,
         url: String,
         out: PathBuf,
@@ -180,8 +182,11 @@ impl PyReplay {
         let power = PowerArguments { power, gpus, engine_pid, idle_baseline_s, pue };
         let recording =
             RecordingArguments { out, metrics_url, poll_interval_s, power, argv, settings };
-        let config =
-            ReplayRecordingConfig { recording: recording.config()?, trace: trace.path(), replay };
+        let config = ReplayRecordingConfig {
+            recording: recording.config()?,
+            trace: trace.path(py)?,
+            replay,
+        };
         let out = config.recording.out.clone();
         let kept = config.clone();
         let lifecycle = Lifecycle::new("replay", move || start(config.clone()).boxed());

@@ -55,7 +55,7 @@ impl PyRun {
 
 /// The run directory that a path stands for. What is published lies elsewhere (`hf://`, `https://`) or has no
 /// manifest (a folder of Parquet files, a file): Python fetches it and lays it out as a run directory.
-fn directory_of(py: Python<'_>, path: PathBuf) -> PyResult<PathBuf> {
+pub(super) fn directory_of(py: Python<'_>, path: PathBuf) -> PyResult<PathBuf> {
     let is_address = ["hf:", "http:", "https:"]
         .iter()
         .any(|scheme| path.to_str().is_some_and(|path| path.starts_with(scheme)) && !path.exists());

@@ -261,6 +261,15 @@ def test_a_parquet_url_opens_as_a_run(place: Place) -> None:
     url = f"{place.hub.url}/datasets/{REPO}/resolve/main/data/turn_traces-00000-of-00001.parquet"
     code = f"import agentbench; run = agentbench.Run.open({url!r}); print(len(run.turns()), run.manifest['kind'])"
     assert place.run("-c", code).stdout.split() == ["110", "import"]
+    # A handle takes the address as it takes a path.
+    code = f"""
+import agentbench
+with agentbench.SimulatedEngine(speed="instant") as engine:
+    handle = agentbench.Replay({url!r}, url=engine.url, out="y", agents=1, trajectories=1, content="synthetic")
+    with handle:
+        print(handle.wait().summary()["requests"]["failed"])
+"""
+    assert place.run("-c", code).stdout.split() == ["0"]
 
 
 @pytest.mark.parametrize("level", ["counts", "hashes", "text-redacted", "text"])

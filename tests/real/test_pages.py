@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import polars as pl
 import pytest
@@ -130,7 +130,8 @@ class Opened:
     """A page in the browser with what it complained of and whom it asked."""
 
     def __init__(self, browser: Browser, file: Path, width: int, scheme: str) -> None:
-        self.context = browser.new_context(viewport={"width": width, "height": HEIGHT}, color_scheme=scheme)  # type: ignore[arg-type]
+        shown = cast("Any", scheme)
+        self.context = browser.new_context(viewport={"width": width, "height": HEIGHT}, color_scheme=shown)
         self.page: Page = self.context.new_page()
         self.errors: list[str] = []
         self.asked: list[str] = []
