@@ -18,6 +18,7 @@ from agentbench._report.terminal import Rows
 from .cluster import check_reachable, handle_for, ray_options
 from .console import print_error, print_next, print_note, results
 from .live import Status, latencies_in_words, requests_in_words
+from .metrics import MetricsPage, metrics_option
 from .parameters import DURATION
 from .power import power_options, power_settings
 from .report import print_and_keep
@@ -96,6 +97,7 @@ Tiers (those of AA-AgentPerf):
     help="How many GPUs serve.  [default: those whose power is sampled, else those named by --gpus]",
 )
 @click.option("--out", type=click.Path(path_type=Path), help="The run directory.  [default: results/capacity-TIME]")
+@metrics_option
 @sending_options
 @power_options
 @ray_options
@@ -108,6 +110,7 @@ def command(
     level_time: float | None,
     ray: str | None,
     workers: int,
+    metrics_port: int | None,
     **settings: Any,
 ) -> int:
     """Search the most agents that hold a service level."""
@@ -127,11 +130,11 @@ def command(
         handle = handle_for(Capacity, recording, ray, workers, settings)
         if "(changed:" in handle.preset:
             print_note(f"preset: {handle.preset}: not comparable with results of the preset as it is")
-        run, interrupted = search(handle)
+        run, interrupted = search(handle, stack.enter_context(MetricsPage(metrics_port)))
     return _report(run, interrupted=interrupted)
 
 
-def search(handle: Capacity | RayRun) -> tuple[Run, bool]:
+def search(handle: Capacity | RayRun, page: MetricsPage) -> tuple[Run, bool]:
     """Run it to its end, or to Ctrl-C."""
     handle.start()
     judged = 0
@@ -139,6 +142,7 @@ def search(handle: Capacity | RayRun) -> tuple[Run, bool]:
         with Status() as status:
             while not handle.done:
                 progress = handle.progress()
+                page.update_search(progress)
                 for level in progress["levels"][judged:]:
                     print_note(_verdict(level))
                 judged = len(progress["levels"])

@@ -13,6 +13,7 @@ from agentbench.load import distributions
 
 from .capacity import search as play_search
 from .console import print_error, print_note, results
+from .metrics import MetricsPage, metrics_option
 from .power import power_options, power_settings
 from .replay import play as play_replay
 from .sending import sending_options_without, sending_settings
@@ -76,6 +77,7 @@ def common(function: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--out", type=click.Path(path_type=Path), help="A folder for the runs.  [default: results/load-TIME]"
         ),
+        metrics_option,
         sending_options_without(*DECIDED),
         power_options,
     )
@@ -204,17 +206,19 @@ def arrivals(rates: tuple[float, ...], requests: int, system_tokens: int, **opti
 
 def _run(shape: str, steps: Sequence[Step], options: dict[str, Any], searched: dict[str, Any]) -> int:
     url, speed, out = options.pop("url"), options.pop("speed"), options.pop("out")
+    page = MetricsPage(options.pop("metrics_port"))
     settings = power_settings(options) | sending_settings(options) | options | searched
     if "arrivals" in {name for step in steps for name in step.settings}:
         settings.pop("ramp_s", None)
     stopped: list[bool] = []
 
     def played(handle: Replay | Capacity) -> Run:
-        run, interrupted = play_search(handle) if isinstance(handle, Capacity) else play_replay(handle)
+        run, interrupted = play_search(handle, page) if isinstance(handle, Capacity) else play_replay(handle, page)
         stopped.append(interrupted)
         return run
 
     with ExitStack() as stack:
+        stack.enter_context(page)
         if url is None:
             url = stack.enter_context(SimulatedEngine(speed=speed)).url
             print_note(f"SIMULATED engine: {speed} at {url}; its figures say nothing about any hardware")

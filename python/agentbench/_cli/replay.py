@@ -18,6 +18,7 @@ from agentbench._figures import count
 from .cluster import check_reachable, handle_for, ray_options
 from .console import print_error, print_next, print_note, results
 from .live import Status, latencies_in_words, requests_in_words
+from .metrics import MetricsPage, metrics_option
 from .parameters import DURATION
 from .power import power_options, power_settings
 from .report import print_and_keep
@@ -42,6 +43,7 @@ class Wanted:
     out: Path
     ray: str | None
     workers: int
+    metrics_port: int | None
     settings: dict[str, Any]
 
 
@@ -69,6 +71,7 @@ class Wanted:
 )
 @click.option("--trajectories", type=click.IntRange(min=1), help="Sessions to play.  [default: each once]")
 @click.option("--out", type=click.Path(path_type=Path), help="The run directory.  [default: results/replay-TIME]")
+@metrics_option
 @sending_options
 @power_options
 @ray_options
@@ -80,6 +83,7 @@ def command(
     duration: float | None,
     ray: str | None,
     workers: int,
+    metrics_port: int | None,
     **settings: Any,
 ) -> int:
     """Send a recording again, by N agents, each of which works through one session after another.
@@ -96,7 +100,7 @@ def command(
     settings |= power_settings(settings) | sending_settings(settings) | {"duration_s": duration}
     if settings["arrivals"] is None and settings["agents"] is None:
         settings["agents"] = AGENTS
-    return _replay(Wanted(trace, url, speed, out or default_out("replay"), ray, workers, settings))
+    return _replay(Wanted(trace, url, speed, out or default_out("replay"), ray, workers, metrics_port, settings))
 
 
 def _replay(wanted: Wanted) -> int:
@@ -108,11 +112,12 @@ def _replay(wanted: Wanted) -> int:
             print_note(f"SIMULATED engine: {wanted.speed} at {url}; its figures say nothing about any hardware")
         settings = wanted.settings | {"url": url, "out": wanted.out}
         handle = handle_for(Replay, trace, wanted.ray, wanted.workers, settings)
-        run, interrupted = play(handle)
+        page = stack.enter_context(MetricsPage(wanted.metrics_port))
+        run, interrupted = play(handle, page)
     return _report(run, interrupted=interrupted)
 
 
-def play(handle: Replay | RayRun) -> tuple[Run, bool]:
+def play(handle: Replay | RayRun, page: MetricsPage) -> tuple[Run, bool]:
     """Run it to its end, or to Ctrl-C."""
     handle.start()
     try:
@@ -120,6 +125,7 @@ def play(handle: Replay | RayRun) -> tuple[Run, bool]:
             bar = _bar()
             while not handle.done:
                 progress = handle.progress()
+                page.update(progress)
                 status.show(_drawn(bar, progress), _line(progress))
                 status.rest()
         return handle.wait(), False
