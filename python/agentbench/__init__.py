@@ -51,6 +51,7 @@ from agentbench._core import (
     synthesize,
     synthesize_async,
 )
+from agentbench._export import EXPORT_FORMATS, Exported, export, export_async
 from agentbench._hub.publish import Push, push, push_async
 from agentbench._recording import (
     LISTEN,
@@ -67,6 +68,7 @@ from agentbench.analysis import Analysis, Answer, analyze
 
 __all__ = [
     "APIS",
+    "EXPORT_FORMATS",
     "IMPORT_FORMATS",
     "LISTEN",
     "PRESETS",
@@ -80,6 +82,7 @@ __all__ = [
     "CollectProgress",
     "Comparison",
     "ConfigError",
+    "Exported",
     "GpuError",
     "Handle",
     "History",
@@ -108,6 +111,8 @@ __all__ = [
     "engine_info",
     "engine_info_async",
     "exceptions",
+    "export",
+    "export_async",
     "export_jsonl",
     "export_jsonl_async",
     "harness",

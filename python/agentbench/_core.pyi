@@ -26,6 +26,7 @@ from agentbench._types import (
 
 __all__ = [
     "APIS",
+    "CORE_EXPORT_FORMATS",
     "IMPORT_FORMATS",
     "PRESETS",
     "PROFILES",
@@ -56,6 +57,7 @@ __all__ = [
     "engine_info_async",
     "export_jsonl",
     "export_jsonl_async",
+    "export_run",
     "import_traces",
     "import_traces_async",
     "metrics_page",
@@ -69,6 +71,7 @@ __version__: str
 build_profile: str
 APIS: Final[tuple[str, ...]]
 IMPORT_FORMATS: Final[tuple[str, ...]]
+CORE_EXPORT_FORMATS: Final[dict[str, str]]
 PRESETS: Final[tuple[str, ...]]
 PROFILES: Final[tuple[str, ...]]
 SPEEDS: Final[tuple[str, ...]]
@@ -1222,6 +1225,9 @@ def export_jsonl(run: Run, *, out: str | PathLike[str], prompts: bool = True) ->
 
 def export_jsonl_async(run: Run, *, out: str | PathLike[str], prompts: bool = True) -> Awaitable[dict[str, int]]:
     """`export_jsonl` without blocking the event loop."""
+
+def export_run(run: Run, *, format: str, out: str | PathLike[str]) -> dict[str, Any]:  # noqa: A002 the word of the command line
+    """Write a run in one of `CORE_EXPORT_FORMATS`; `agentbench.export` is the public door."""
 
 def engine_info(url: str) -> EngineInfo:
     """Ask an engine what it is.

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
+use super::netpreme::UNASSIGNED;
 use crate::api::ContentHash;
 use crate::error::{Error, Result};
 
@@ -99,7 +100,7 @@ impl SessionFiles {
 
     /// Appends a line to a file that belongs to no session.
     pub(super) fn append_unassigned(&mut self, file: &str, line: &impl Serialize) -> Result<()> {
-        self.append_to(&self.path(super::UNASSIGNED, file), line)
+        self.append_to(&self.path(UNASSIGNED, file), line)
     }
 
     /// Makes a session's file if it is not there.
@@ -168,7 +169,7 @@ fn not_json(error: &serde_json::Error) -> Error {
 /// A session's id as a folder name: letters, digits, `.`, `_` and `-` stay. An id that has anything
 /// else, starts with a dot or an underscore or is too long gets a part of its hash, so that two ids
 /// never share a folder and none leads out of it.
-fn folder_name(session: &str) -> String {
+pub(super) fn folder_name(session: &str) -> String {
     let plain = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '.' | '_' | '-');
     let first = session.chars().next();
     let safe = session.chars().all(plain)
@@ -211,7 +212,7 @@ mod tests {
         for name in &names {
             assert!(name.contains('~') && name.len() <= LONGEST_NAME + 9, "{name}");
             assert!(!name.contains(['/', '\\', '\0']) && !name.starts_with('.'), "{name}");
-            assert!(name.is_ascii() && name != super::super::UNASSIGNED);
+            assert!(name.is_ascii() && name != UNASSIGNED);
         }
         let count = names.len();
         names.sort();

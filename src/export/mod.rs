@@ -1,181 +1,170 @@
-//! A run written as JSON lines, in the layout and with the field names of the tools that this one grew
-//! out of.
+//! A run in the formats of others' tools.
 //!
-//! ```text
-//! OUT/run_config.json                    what the run was: its manifest, and how it was exported
-//! OUT/runs/SESSION/session.json          the session: threads, counts, times
-//! OUT/runs/SESSION/turn_traces.jsonl     one line per request
-//! OUT/runs/SESSION/engine_metrics.jsonl  the polling ticks that the session's requests completed in
-//! OUT/runs/_unassigned/engine_metrics.jsonl   ticks that no recorded request was joined to
-//! ```
-//!
-//! A tick belongs to the engine, not to a session: one with several completions is written to every
-//! session that has one of them, and its figures are means over all of them. With prompts, a file grows
-//! with the square of the turns, because every line repeats all that went before; the run directory
-//! itself does not. Rows are streamed; the folder appears whole or not at all.
+//! Reading order: `format` (what there is), `sessions` (a run's sessions, one after another), `blocks` (prompts as
+//! numbers of blocks), one file for each format, `tally` (what was written and what could not be said), `files`
+//! and `out_file` (what appears on disk, whole or not at all). A writer never makes up what the run does not
+//! know: it leaves it out where the format lets it, else it leaves the turn out and says so. What `import`
+//! reads back equals the run as far as the format can hold it.
 
+// Fields are named as their formats name them.
+#![allow(clippy::struct_field_names)]
+
+mod agentperf;
+mod batchbench;
+mod blocks;
+mod chat;
+mod clawperf;
 mod files;
-mod lines;
+pub mod format;
+mod lanes;
+mod mlperf;
+mod mooncake;
+mod mooncake_agentic;
+mod netpreme;
+mod netpreme_lines;
+mod number;
+mod out_file;
+mod sessions;
+mod tally;
+mod timeline;
+mod tracelab;
+mod units;
+mod weka;
+mod workload;
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde::Serialize;
 
+pub use format::Format;
+pub use netpreme::{ExportCounts, Prompts, export_jsonl};
+
 use crate::error::{Error, Result};
 use crate::shutdown::Shutdown;
-use crate::trace::record::{EngineMetricsRow, TurnRow};
-use crate::trace::{Run, Table};
-use files::{Folder, SessionFiles};
-use lines::{EngineLine, SessionSummary, TurnLine};
+use crate::trace::Run;
+use blocks::BlockNumbers;
+use sessions::{Columns, Session, Survey, check_has_turns, each_session};
+use tally::Tally;
+use units::Units;
 
-/// The folder of ticks that belong to no session.
-const UNASSIGNED: &str = "_unassigned";
-
-/// Whether every line of `turn_traces.jsonl` carries the whole prompt.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Prompts {
-    /// `isl_text` is written: the layout as it has always been.
-    #[default]
-    Written,
-    /// `isl_text` is null; `isl_new_text` says what each request added.
-    LeftOut,
+/// What came of an export.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Exported {
+    /// What was written, by its name; `bytes` are those of the text, before any compression.
+    pub written: BTreeMap<&'static str, u64>,
+    /// What the run has and the format cannot hold, or what lacks something that it needs.
+    pub left_out: Vec<String>,
+    /// What a reader of the export must know.
+    pub notes: Vec<String>,
 }
 
-/// What was written.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct ExportCounts {
-    /// Session folders.
-    pub sessions: u64,
-    /// Lines of `turn_traces.jsonl`, all sessions together.
-    pub turns: u64,
-    /// Ticks written to at least one session.
-    pub engine_rows: u64,
-    /// Of these, ticks written to several sessions.
-    pub engine_rows_shared: u64,
-    /// Ticks without a session.
-    pub engine_rows_unassigned: u64,
-    /// Bytes of all files.
-    pub bytes: u64,
+/// A writer of one format.
+trait Writer {
+    /// What else it reads.
+    fn columns(&self) -> Columns {
+        Columns::default()
+    }
+
+    /// Whether the format has a place for turns that no engine answered whole.
+    fn tells_failures(&self) -> bool {
+        false
+    }
+
+    /// Takes a session; its turns are answered ones unless the format tells failures.
+    fn session(&mut self, session: &Session, tally: &mut Tally) -> Result<()>;
+
+    /// Puts everything into its place; gives the bytes of the text.
+    fn finish(self: Box<Self>) -> Result<u64>;
 }
 
-/// Writes the run's turns and engine ticks below `out`, which must not exist, or be empty.
+/// What writers are made of.
+struct Source<'a> {
+    run: &'a Run,
+    survey: Survey,
+}
+
+impl Source<'_> {
+    /// Numbers for blocks of the size that the recording has, or of `usual` tokens where it has none.
+    fn blocks(&self, usual: u32, tally: &mut Tally) -> Result<BlockNumbers> {
+        let mut sizes = self.survey.block_sizes.iter().copied();
+        let size = sizes.next().unwrap_or(usual);
+        if let Some(other) = sizes.next() {
+            return Err(Error::config(format!(
+                "run {} has hashes of blocks of {size} and of {other} tokens, and the format has one size; \
+                 import the sources one by one",
+                self.run.manifest().run_id
+            )));
+        }
+        if size != usual {
+            tally.note(format!("blocks are of {size} tokens, as recorded"));
+        }
+        Ok(BlockNumbers::new(size, Units::of(self.run)?))
+    }
+}
+
+/// Writes a run in a format at `out`: a folder, or a file (gzip where its name ends in `.gz`).
 ///
 /// # Errors
-/// `Error::Config` for a run without turns or an `out` that is not empty; `Error::Cancelled` after a
-/// shutdown; what the run directory and the file system say. In all cases `out` stays as it was.
-pub fn export_jsonl(
-    run: &Run,
-    out: &Path,
-    prompts: Prompts,
-    shutdown: &Shutdown,
-) -> Result<ExportCounts> {
-    if !run.has(Table::Turns) {
+/// `Error::Config` where the run has nothing that the format can hold, or something lies at `out`;
+/// `Error::Cancelled` after a shutdown; what the run directory and the file system say. In all cases
+/// `out` stays as it was.
+pub fn export(run: &Run, format: Format, out: &Path, shutdown: &Shutdown) -> Result<Exported> {
+    if format == Format::Timeline {
+        return timeline::export(run, out, shutdown);
+    }
+    check_has_turns(run)?;
+    if format == Format::Netpreme {
+        let counts = export_jsonl(run, out, Prompts::Written, shutdown)?;
+        return Ok(Exported { written: counts.named(), ..Exported::default() });
+    }
+    let mut tally = Tally::default();
+    let source = Source { run, survey: Survey::of(run, shutdown)? };
+    let mut writer = writer(&source, format, out, &mut tally)?;
+    let columns = writer.columns();
+    each_session(run, &source.survey, columns, shutdown, |mut session| {
+        if !writer.tells_failures() {
+            session.keep_answered(&mut tally);
+        }
+        if session.threads.is_empty() {
+            return Ok(());
+        }
+        writer.session(&session, &mut tally)
+    })?;
+    if tally.written().get(TURNS).copied().unwrap_or_default() == 0 {
         return Err(Error::config(format!(
-            "run {} has no turns: export a recording, an import or a synthetic run",
-            run.manifest().run_id
+            "run {} has nothing that {} can hold: {}",
+            run.manifest().run_id,
+            format.as_str(),
+            tally.told().join(", ")
         )));
     }
-    let folder = Folder::create(out)?;
-    let mut export = Export {
-        prompts,
-        shutdown,
-        files: SessionFiles::new(folder.path()),
-        sessions: BTreeMap::new(),
-        ticks: BTreeMap::new(),
-        counts: ExportCounts::default(),
-    };
-    export.turns(run)?;
-    export.engine(run)?;
-    export.summaries()?;
-    export.run_config(run)?;
-    let counts = export.finish()?;
-    folder.publish()?;
-    Ok(counts)
+    let mut written = tally.written();
+    written.insert("bytes", writer.finish()?);
+    Ok(Exported { written, left_out: tally.told(), notes: tally.notes() })
 }
 
-struct Export<'a> {
-    prompts: Prompts,
-    shutdown: &'a Shutdown,
-    files: SessionFiles,
-    sessions: BTreeMap<String, SessionSummary>,
-    /// Sessions by the index of the tick that their turns completed in.
-    ticks: BTreeMap<u64, Vec<String>>,
-    counts: ExportCounts,
-}
+/// The name that every writer counts turns under.
+const TURNS: &str = "turns";
 
-impl Export<'_> {
-    fn turns(&mut self, run: &Run) -> Result<()> {
-        for turn in run.rows::<TurnRow>()? {
-            if self.shutdown.is_cancelled() {
-                return Err(Error::Cancelled);
-            }
-            let turn = turn?;
-            let isl_text = match self.prompts {
-                Prompts::Written => Some(run.isl_text(&turn)?),
-                Prompts::LeftOut => None,
-            };
-            if let Some(tick) = turn.engine_row {
-                let sessions = self.ticks.entry(tick).or_default();
-                if !sessions.contains(&turn.session_id) {
-                    sessions.push(turn.session_id.clone());
-                }
-            }
-            let line = TurnLine::new(&turn, isl_text.as_deref());
-            self.files.append(&turn.session_id, "turn_traces.jsonl", &line)?;
-            self.counts.turns += 1;
-            self.sessions.entry(turn.session_id.clone()).or_default().add(&turn);
+fn writer<'a>(
+    source: &'a Source<'a>,
+    format: Format,
+    out: &Path,
+    tally: &mut Tally,
+) -> Result<Box<dyn Writer + 'a>> {
+    Ok(match format {
+        Format::TraceLab => Box::new(tracelab::TraceLab::new(out)?),
+        Format::TraceLabWorkload => Box::new(workload::Workload::new(source, out)?),
+        Format::Batchbench => Box::new(batchbench::Batchbench::new(source, out, tally)?),
+        Format::Mooncake => Box::new(mooncake::Mooncake::new(source, out, tally)?),
+        Format::MooncakeAgentic => {
+            Box::new(mooncake_agentic::MooncakeAgentic::new(source, out, tally)?)
         }
-        Ok(())
-    }
-
-    fn engine(&mut self, run: &Run) -> Result<()> {
-        for (index, tick) in run.rows::<EngineMetricsRow>()?.enumerate() {
-            let tick = tick?;
-            let line = EngineLine::new(&tick);
-            let sessions = self.ticks.get(&(index as u64)).map_or(&[][..], Vec::as_slice);
-            for session in sessions {
-                self.files.append(session, "engine_metrics.jsonl", &line)?;
-            }
-            match sessions.len() {
-                0 => {
-                    self.files.append_unassigned("engine_metrics.jsonl", &line)?;
-                    self.counts.engine_rows_unassigned += 1;
-                }
-                1 => self.counts.engine_rows += 1,
-                _ => {
-                    self.counts.engine_rows += 1;
-                    self.counts.engine_rows_shared += 1;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn summaries(&mut self) -> Result<()> {
-        for (session_id, summary) in &self.sessions {
-            // An empty file says that there was no tick, where a missing one would say nothing.
-            self.files.touch(session_id, "engine_metrics.jsonl")?;
-            self.files.append(session_id, "session.json", &summary.json(session_id))?;
-        }
-        self.counts.sessions = self.sessions.len() as u64;
-        Ok(())
-    }
-
-    fn run_config(&mut self, run: &Run) -> Result<()> {
-        let config = serde_json::json!({
-            "format": "jsonl",
-            "with_prompts": self.prompts == Prompts::Written,
-            "exported_by": format!("agentbench {}", env!("CARGO_PKG_VERSION")),
-            "sessions": self.counts.sessions,
-            "turns": self.counts.turns,
-            "run": run.manifest(),
-        });
-        self.files.write_root("run_config.json", &config)
-    }
-
-    fn finish(mut self) -> Result<ExportCounts> {
-        self.counts.bytes = self.files.finish()?;
-        Ok(self.counts)
-    }
+        Format::Agentperf => Box::new(agentperf::Agentperf::new(source, out)?),
+        Format::Clawperf => Box::new(clawperf::Clawperf::new(source, out, tally)?),
+        Format::Mlperf => Box::new(mlperf::Mlperf::new(source, out)?),
+        Format::Weka => Box::new(weka::Weka::new(source, out, tally)?),
+        other => return Err(Error::Internal(format!("no writer of {}", other.as_str()))),
+    })
 }

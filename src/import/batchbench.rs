@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::draft::{Drafts, Times, Tokens, TurnDraft};
+use crate::trace::record::TurnKind;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -14,7 +15,6 @@ struct Trajectory {
     schema_version: u32,
     trajectory_id: String,
     #[serde(default)]
-    #[allow(dead_code)] // known, and nothing that a table holds
     metadata: Option<Value>,
     #[serde(default)]
     start_after_ms: Option<f64>,
@@ -51,6 +51,17 @@ struct Block {
     live: bool,
 }
 
+/// What an export of ours says in the metadata, which is free.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Metadata {
+    session_id: Option<String>,
+    parent_trajectory_id: Option<String>,
+    kind: TurnKind,
+    model: Option<String>,
+    agent: Option<String>,
+}
+
 /// Reads one trajectory.
 pub(super) fn trajectory(json: &str, drafts: &mut Drafts) -> Result<(), String> {
     let trajectory: Trajectory = serde_json::from_str(json).map_err(|error| error.to_string())?;
@@ -60,6 +71,11 @@ pub(super) fn trajectory(json: &str, drafts: &mut Drafts) -> Result<(), String> 
             trajectory.schema_version
         ));
     }
+    let metadata: Metadata = trajectory
+        .metadata
+        .and_then(|value| serde_json::from_value(value).ok())
+        .unwrap_or_default();
+    let session_id = metadata.session_id.unwrap_or_else(|| trajectory.trajectory_id.clone());
     let mut expected: Option<u64> = None;
     for (index, request) in trajectory.requests.into_iter().enumerate() {
         let blocks: u64 = request.blocks.iter().map(|block| block.tokens).sum();
@@ -75,7 +91,11 @@ pub(super) fn trajectory(json: &str, drafts: &mut Drafts) -> Result<(), String> 
         }
         expected = isl.map(|isl| isl + request.output_tokens);
         drafts.turns.push(TurnDraft {
-            session_id: trajectory.trajectory_id.clone(),
+            session_id: session_id.clone(),
+            parent_thread_id: metadata.parent_trajectory_id.clone(),
+            kind: metadata.kind,
+            model: metadata.model.clone(),
+            agent: metadata.agent.clone(),
             thread_id: trajectory.trajectory_id.clone(),
             stream: request.stream.unwrap_or(true),
             times: Times {

@@ -2,6 +2,7 @@
 //!
 //! Pure data. A field that the format does not tell is `None`; nothing here is guessed.
 
+use super::links::Links;
 use crate::api::{Api, ReplyBlock, Unit};
 use crate::trace::Row;
 use crate::trace::record::{Outcome, TurnKind};
@@ -44,6 +45,8 @@ pub(super) struct TurnDraft {
     pub(super) e2e_ms: Option<f64>,
     /// The turn that this one goes on from, where that tells its thread.
     pub(super) chain: Option<Chain>,
+    /// The requests that it waited for, where the source names them.
+    pub(super) links: Option<Links>,
     /// Token counts.
     pub(super) tokens: Tokens,
     /// Members of the request beside its prompt, an object.

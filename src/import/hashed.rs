@@ -6,6 +6,7 @@ use serde::Deserialize;
 
 use super::draft::{CallDraft, Chain, Drafts, PromptDraft, Times, Tokens, TurnDraft};
 use super::format::Format;
+use super::links::Links;
 
 /// The sizes of blocks that are known: Mooncake's, Bailian's, and what others use.
 const SIZES: [u32; 6] = [512, 16, 64, 128, 256, 32];
@@ -32,6 +33,8 @@ struct Request {
     #[serde(default)]
     delay: Option<f64>,
     #[serde(default)]
+    wait_for: Vec<String>,
+    #[serde(default)]
     tool_events: Vec<ToolEvent>,
 }
 
@@ -52,16 +55,21 @@ impl std::fmt::Display for Name {
     }
 }
 
+/// A tool that ran before a request: a call of the turn before it.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct ToolEvent {
-    #[serde(alias = "tool_name", alias = "name")]
+    #[serde(alias = "tool_name", alias = "name", alias = "tool_class")]
     tool: String,
     #[serde(alias = "id")]
     tool_call_id: Option<String>,
+    #[serde(alias = "started_at_unix_ms")]
     start_ms: Option<f64>,
+    #[serde(alias = "ended_at_unix_ms")]
     end_ms: Option<f64>,
     duration_ms: Option<f64>,
+    status: Option<String>,
+    output_bytes: Option<u64>,
 }
 
 /// Reads one row. `file` tells hashes of this file from those of others.
@@ -96,6 +104,11 @@ pub(super) fn row(
         },
         None => PromptDraft::Counts,
     };
+    let links = request.request_id.as_ref().map(|id| Links {
+        own: id.to_string(),
+        waits_for: request.wait_for,
+        calls_before: request.tool_events.into_iter().map(call).collect(),
+    });
     drafts.turns.push(TurnDraft {
         thread_id: session_id.clone(),
         session_id,
@@ -103,13 +116,17 @@ pub(super) fn row(
         request_id: request.request_id.map(|id| id.to_string()),
         prompt,
         times: Times { request: seconds, ..Times::default() },
-        wait_ms: request.tool_wait_ms.or(request.delay),
+        // The wait is both, one after the other.
+        wait_ms: match (request.tool_wait_ms, request.delay) {
+            (None, None) => None,
+            (tools, rest) => Some(tools.unwrap_or_default() + rest.unwrap_or_default()),
+        },
         tokens: Tokens {
             isl: Some(request.input_length),
             osl: request.output_length,
             ..Tokens::default()
         },
-        calls: request.tool_events.into_iter().map(call).collect(),
+        links,
         ..TurnDraft::default()
     });
     Ok(())
@@ -121,6 +138,12 @@ fn call(event: ToolEvent) -> CallDraft {
         id: event.tool_call_id.unwrap_or_default(),
         name: event.tool,
         wall_ms: event.duration_ms.or(span_ms),
+        result_bytes: event.output_bytes,
+        is_error: match event.status.as_deref() {
+            Some("succeeded" | "success" | "ok") => Some(false),
+            Some("error" | "failed") => Some(true),
+            _ => None,
+        },
         ..CallDraft::default()
     }
 }

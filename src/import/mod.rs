@@ -21,6 +21,7 @@ mod hashed;
 mod json_text;
 mod lacks;
 mod lines;
+mod links;
 mod mlperf;
 mod parallel;
 pub mod problems;

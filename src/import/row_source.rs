@@ -139,7 +139,7 @@ impl RowSource {
                 let place = (self.name.as_str(), number);
                 hashed::row(record, place, self.format, self.block_size, drafts)
             }
-            Format::Weka => weka::trace(record, &self.name, drafts),
+            Format::Weka => weka::trace(record, (&self.name, &self.folder), drafts),
             Format::Agentperf => conversations::agentperf(record, drafts),
             Format::Messages => conversations::record(record, &by_place(), drafts),
             Format::Clawperf => exchanges::clawperf(record, &self.name, drafts),

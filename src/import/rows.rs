@@ -7,6 +7,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::draft::{CallDraft, PromptDraft, Times, Tokens, TurnDraft};
+use super::links::{Linked, Told};
 use crate::api::{Api, ContentHash, Reply, ReplyBlock, Unit, UnitKind, composed_template};
 use crate::trace::Row;
 use crate::trace::record::{EngineJoin, ToolCallRow, TurnRow, UnitRow};
@@ -21,6 +22,7 @@ pub(super) struct RowMaker {
     identities: HashSet<ContentHash>,
     /// Threads of turns that others go on from.
     chains: HashMap<String, String>,
+    linked: Linked,
     seen: Seen,
 }
 
@@ -63,6 +65,7 @@ impl RowMaker {
             written: HashSet::new(),
             identities: HashSet::new(),
             chains: HashMap::new(),
+            linked: Linked::default(),
             seen: Seen::default(),
         }
     }
@@ -83,6 +86,7 @@ impl RowMaker {
     /// of its drafts.
     pub(super) fn rows(&mut self, mut draft: TurnDraft, conversations: &[Vec<Unit>]) -> Vec<Row> {
         self.follow(&mut draft);
+        let told = self.linked.take(&mut draft);
         let units = match draft.prompt {
             PromptDraft::Units { conversation, n } => &conversations[conversation][..n],
             _ => &[],
@@ -102,12 +106,38 @@ impl RowMaker {
         }
         let new = units.iter().filter(|unit| self.written.insert(unit.hash));
         let mut rows: Vec<Row> = new.map(|unit| Row::from(unit_row(unit))).collect();
-        let row = self.turn_row(&draft, units);
+        let mut row = self.turn_row(&draft, units);
+        if told.waited_for_others {
+            row.residual_wait_ms = row.tool_exec_ms.take();
+        }
         self.count(&draft, &row);
+        rows.extend(self.calls_before(told, &row));
         let calls = draft.calls.into_iter().enumerate();
         rows.extend(calls.map(|(index, call)| Row::from(call_row(index, call, &row))));
         rows.push(Row::from(row));
         rows
+    }
+
+    /// Rows of the tools that ran before a turn: calls of the turn before it.
+    fn calls_before(&mut self, told: Told, turn: &TurnRow) -> Vec<Row> {
+        let Told { calls_before, request_before, first_index, .. } = told;
+        let Some(index) = turn.turn.checked_sub(1) else { return Vec::new() };
+        let before = TurnRow {
+            turn: index,
+            request_id: request_before,
+            response_end_time: None,
+            run_id: turn.run_id.clone(),
+            session_id: turn.session_id.clone(),
+            thread_id: turn.thread_id.clone(),
+            ..TurnRow::default()
+        };
+        let calls = calls_before.into_iter().enumerate();
+        calls
+            .map(|(index, call)| {
+                self.count_call(&call);
+                Row::from(call_row(first_index + index, call, &before))
+            })
+            .collect()
     }
 
     /// Puts a turn into the thread of the turn that it goes on from.
@@ -212,11 +242,15 @@ impl RowMaker {
         add(&mut seen.later_turns, row.turn > 0);
         add(&mut seen.with_waits, row.turn > 0 && row.tool_exec_ms.is_some());
         for call in &draft.calls {
-            seen.calls += 1;
-            let timed = call.wall_ms.is_some() || (call.emitted.is_some() && call.result.is_some());
-            add(&mut seen.calls_with_times, timed);
-            add(&mut seen.calls_with_own_time, call.own_ms.is_some());
+            self.count_call(call);
         }
+    }
+
+    fn count_call(&mut self, call: &CallDraft) {
+        let timed = call.wall_ms.is_some() || (call.emitted.is_some() && call.result.is_some());
+        self.seen.calls += 1;
+        self.seen.calls_with_times += u64::from(timed);
+        self.seen.calls_with_own_time += u64::from(call.own_ms.is_some());
     }
 }
 

@@ -16,7 +16,16 @@ struct Trace {
     block_size: Option<u32>,
     #[serde(default)]
     hash_id_scope: Option<String>,
+    #[serde(default)]
+    totals: Option<Totals>,
     requests: Vec<Entry>,
+}
+
+/// What an export of ours says that the format has no field for.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Totals {
+    hash_ids_equal_across_traces: bool,
 }
 
 /// A request, or a subagent with its own.
@@ -34,17 +43,24 @@ struct Entry {
     stop: Option<String>,
     api_time: Option<f64>,
     ttft: Option<f64>,
+    think_time: Option<f64>,
     agent_id: Option<Name>,
+    subagent_type: Option<String>,
     requests: Vec<Entry>,
 }
 
 /// Reads one session.
-pub(super) fn trace(json: &str, file: &str, drafts: &mut Drafts) -> Result<(), String> {
+pub(super) fn trace(
+    json: &str,
+    (file, folder): (&str, &str),
+    drafts: &mut Drafts,
+) -> Result<(), String> {
     let trace: Trace = serde_json::from_str(json).map_err(|error| error.to_string())?;
     let session_id = trace.id.to_string();
     // Hashes are the session's own, unless the trace says that sessions share them.
     let scope = match trace.hash_id_scope.as_deref() {
         Some("global") => file.to_owned(),
+        _ if trace.totals.unwrap_or_default().hash_ids_equal_across_traces => folder.to_owned(),
         _ => session_id.clone(),
     };
     let mut reader = Reader {
@@ -54,7 +70,7 @@ pub(super) fn trace(json: &str, file: &str, drafts: &mut Drafts) -> Result<(), S
         subagents: 0,
         drafts,
     };
-    reader.thread(trace.requests, &session_id, None);
+    reader.thread(trace.requests, (&session_id, TurnKind::Main), None);
     Ok(())
 }
 
@@ -67,21 +83,36 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    fn thread(&mut self, entries: Vec<Entry>, thread_id: &str, parent: Option<&str>) {
+    fn thread(
+        &mut self,
+        entries: Vec<Entry>,
+        (thread_id, kind): (&str, TurnKind),
+        parent: Option<&str>,
+    ) {
         for entry in entries {
             if entry.kind == "subagent" {
                 let name = entry.agent_id.as_ref().map(ToString::to_string);
                 let name = name.unwrap_or_else(|| format!("subagent-{}", self.subagents));
                 self.subagents += 1;
                 let child = format!("{}/{name}", self.session_id);
-                self.thread(entry.requests, &child, Some(thread_id));
+                // Utility calls are started by nobody's tool.
+                let (kind, parent) = match entry.subagent_type.as_deref() {
+                    Some("utility") => (TurnKind::Utility, None),
+                    _ => (TurnKind::Subagent, Some(thread_id)),
+                };
+                self.thread(entry.requests, (&child, kind), parent);
             } else {
-                self.request(&entry, thread_id, parent);
+                self.request(&entry, (thread_id, kind), parent);
             }
         }
     }
 
-    fn request(&mut self, entry: &Entry, thread_id: &str, parent: Option<&str>) {
+    fn request(
+        &mut self,
+        entry: &Entry,
+        (thread_id, kind): (&str, TurnKind),
+        parent: Option<&str>,
+    ) {
         let after = |seconds: Option<f64>| Some(entry.t? + seconds?);
         let prompt = match &entry.hash_ids {
             Some(ids) => PromptDraft::Blocks {
@@ -94,7 +125,7 @@ impl Reader<'_> {
             session_id: self.session_id.clone(),
             thread_id: thread_id.to_owned(),
             parent_thread_id: parent.map(str::to_owned),
-            kind: if parent.is_some() { TurnKind::Subagent } else { TurnKind::Main },
+            kind,
             model: entry.model.clone(),
             stream: entry.kind == "s",
             prompt,
@@ -104,6 +135,7 @@ impl Reader<'_> {
                 end: after(entry.api_time),
                 ..Times::default()
             },
+            wait_ms: entry.think_time.map(|seconds| seconds * 1e3),
             tokens: Tokens { isl: entry.input, osl: entry.out, ..Tokens::default() },
             stop_reason: entry.stop.clone(),
             ..TurnDraft::default()

@@ -1,4 +1,4 @@
-//! `export_jsonl`: a run in the layout of other tools.
+//! `export_run` and `export_jsonl`: a run in the formats of other tools.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -7,9 +7,9 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 
 use super::run::PyRun;
-use super::runtime;
+use super::{json, runtime};
 use crate::error::Result;
-use crate::export::Prompts;
+use crate::export::{Format, Prompts, export};
 use crate::shutdown::Shutdown;
 use crate::trace::Run;
 
@@ -41,15 +41,23 @@ pub(super) fn export_jsonl_async<'py>(
     runtime::awaitable_cancellable(py, move |shutdown| write(&run, &out, prompts, shutdown))
 }
 
+/// Writes a run in one of the core's formats; the Python face adds those that libraries write.
+#[pyfunction]
+#[pyo3(signature = (run, *, format, out))]
+pub(super) fn export_run<'py>(
+    py: Python<'py>,
+    run: &PyRun,
+    format: &str,
+    out: PathBuf,
+) -> PyResult<Bound<'py, PyAny>> {
+    let (run, format) = (Arc::clone(&run.run), Format::from_name(format)?);
+    let exported =
+        runtime::wait_cancellable(py, move |shutdown| export(&run, format, &out, shutdown))?;
+    json::to_python(py, &exported)
+}
+
 fn write(run: &Run, out: &Path, prompts: bool, shutdown: &Shutdown) -> Result<Counts> {
     let prompts = if prompts { Prompts::Written } else { Prompts::LeftOut };
     let counts = crate::export::export_jsonl(run, out, prompts, shutdown)?;
-    Ok(BTreeMap::from([
-        ("sessions", counts.sessions),
-        ("turns", counts.turns),
-        ("engine_rows", counts.engine_rows),
-        ("engine_rows_shared", counts.engine_rows_shared),
-        ("engine_rows_unassigned", counts.engine_rows_unassigned),
-        ("bytes", counts.bytes),
-    ]))
+    Ok(counts.named())
 }

@@ -55,7 +55,7 @@ mod core {
     #[pymodule_export]
     use super::errors::{AgentbenchError, ConfigError, GpuError, TraceError, UpstreamError};
     #[pymodule_export]
-    use super::export::{export_jsonl, export_jsonl_async};
+    use super::export::{export_jsonl, export_jsonl_async, export_run};
     #[pymodule_export]
     use super::fleet::{PyFleet, PyWorker};
     #[pymodule_export]
@@ -97,6 +97,11 @@ fn at_import(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("PROFILES", PyTuple::new(py, crate::synthesize::profile::PROFILE_NAMES)?)?;
     let formats = crate::import::format::Format::ALL.map(crate::import::format::Format::as_str);
     module.add("IMPORT_FORMATS", PyTuple::new(py, formats)?)?;
+    let exports = pyo3::types::PyDict::new(py);
+    for format in crate::export::Format::ALL {
+        exports.set_item(format.as_str(), format.about())?;
+    }
+    module.add("CORE_EXPORT_FORMATS", exports)?;
     let speeds: Vec<&str> = crate::simulator::Profile::names().collect();
     module.add("SPEEDS", PyTuple::new(py, speeds)?)?;
     let presets = crate::recording::PRESETS.map(|preset| preset.name);

@@ -14,9 +14,7 @@ use super::plan::{Plan, PlannedRequest, SessionPlan};
 use super::salts::CacheSharing;
 use super::shared_prefix::PiecePlanner;
 use super::tokens::{Piece, seed_of};
-
-/// Where a recording tells no prompt tokens, units count a token for this many bytes.
-const BYTES_PER_TOKEN: u64 = 4;
+use crate::trace::UnitTokens;
 
 /// The pieces of a plan, each once, and the prompts as indices of them.
 #[derive(Debug, Default)]
@@ -36,7 +34,7 @@ impl SyntheticPrompts {
         let mut prompts = Self::default();
         let bytes: Vec<u64> = plan.unit_hashes.iter().map(|hash| unit_bytes(hash)).collect();
         let seeds: Vec<u64> = plan.unit_hashes.iter().map(|hash| seed_of(hash)).collect();
-        let mut units = Units { bytes, seeds, tokens: HashMap::new() };
+        let mut units = Units { bytes, seeds, tokens: UnitTokens::new() };
         for session in &mut plan.sessions {
             let of_session = prompts.of_session(session, &mut units);
             prompts.prompts.push(of_session);
@@ -110,42 +108,16 @@ impl SyntheticPrompts {
 struct Units {
     bytes: Vec<u64>,
     seeds: Vec<u64>,
-    /// Tokens given so far.
-    tokens: HashMap<u32, u32>,
+    tokens: UnitTokens<u32>,
 }
 
 impl Units {
     /// A piece for each unit of a turn.
     fn pieces(&mut self, request: &PlannedRequest) -> Vec<Piece> {
-        let mut new: Vec<u32> =
-            request.units.iter().filter(|unit| !self.tokens.contains_key(unit)).copied().collect();
-        new.sort_unstable();
-        new.dedup();
-        let given: u64 = request
-            .units
-            .iter()
-            .filter_map(|unit| self.tokens.get(unit))
-            .map(|n| u64::from(*n))
-            .sum();
-        let times = |unit: u32| request.units.iter().filter(|other| **other == unit).count() as u64;
-        let bytes = |unit: u32| self.bytes[unit as usize].max(1);
-        let mut left_bytes: u64 = new.iter().map(|unit| bytes(*unit) * times(*unit)).sum();
-        let mut left = match request.planned_prompt_tokens {
-            Some(tokens) => tokens.saturating_sub(given),
-            None => left_bytes.div_ceil(BYTES_PER_TOKEN),
-        };
-        for unit in new {
-            let size = bytes(unit);
-            // In turn, so that rounding leaves nothing over; no unit is without a token.
-            let share = (u128::from(left) * u128::from(size) / u128::from(left_bytes)) as u64;
-            let share = share.max(1).min(left.max(1));
-            left_bytes -= size * times(unit);
-            left = left.saturating_sub(share * times(unit));
-            self.tokens.insert(unit, share.min(u64::from(u32::MAX)) as u32);
-        }
-        let piece =
-            |unit: &u32| Piece { seed: self.seeds[*unit as usize], tokens: self.tokens[unit] };
-        request.units.iter().map(piece).collect()
+        let bytes = |unit: u32| self.bytes[unit as usize];
+        let tokens = self.tokens.of_prompt(&request.units, request.planned_prompt_tokens, bytes);
+        let seeds = request.units.iter().map(|unit| self.seeds[*unit as usize]);
+        seeds.zip(tokens).map(|(seed, tokens)| Piece { seed, tokens }).collect()
     }
 }
 

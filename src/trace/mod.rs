@@ -2,7 +2,7 @@
 //!
 //! Reading order: `record` (the rows), `schema` (their columns), `manifest`; `queue`, `journal` and
 //! `writer` while a run goes; `parquet_file`, `join` and `close` when it ends, `resume` to go on with it; `tables`, `row_decode`
-//! and `reader` to read it, `totals` to add it up, `digest` to know it again.
+//! and `reader` to read it, `totals` to add it up, `digest` to know it again, `unit_tokens` to tell how long its units are.
 
 mod close;
 pub mod digest;
@@ -19,6 +19,7 @@ mod row_decode;
 pub mod schema;
 mod tables;
 pub mod totals;
+pub mod unit_tokens;
 pub mod writer;
 
 pub use digest::TurnDigest;
@@ -27,4 +28,5 @@ pub use manifest::{EngineInfo, FORMAT_VERSION, HostInfo, Manifest, RunKind};
 pub use reader::Run;
 pub use record::{Record, Row, Table};
 pub use totals::{TurnTotals, turn_totals};
+pub use unit_tokens::UnitTokens;
 pub use writer::{RowReceiver, RowSender, RunWriter, row_channel};

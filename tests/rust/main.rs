@@ -7,6 +7,7 @@ mod capacity;
 mod capture;
 mod engine;
 mod export;
+mod export_formats;
 mod faults;
 mod four_apis;
 mod power;
