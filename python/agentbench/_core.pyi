@@ -1103,8 +1103,9 @@ class ImportProgress:
         Returns
         -------
         dict
-            ``pieces`` (sessions of logs, files of rows) and ``pieces_done``, ``bytes`` of their files and ``bytes_read``
-            of these, ``turns`` and ``tool_calls`` written, ``problems``: records that could not be read.
+            ``pieces`` (sessions of logs, files of rows) and ``pieces_done``, ``bytes`` of their files and
+            ``bytes_read`` of these, ``turns`` and ``tool_calls`` written, ``problems``: records that could not be
+            read.
         """
     @property
     def refused(self) -> list[str]:

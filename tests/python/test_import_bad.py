@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import resource
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
@@ -148,8 +147,7 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
 
 
 @pytest.mark.parametrize("first", [False, True], ids=["amid others", "first of all"])
-def test_a_line_of_200_mb_is_left_out_in_bounded_memory(tmp_path: Path, first: bool) -> None:
-    assert resource.getpagesize() > 0
+def test_a_line_of_200_mb_is_left_out_in_bounded_memory(tmp_path: Path, *, first: bool) -> None:
     source = tmp_path / "t.jsonl"
     long = b'{"messages": "' + b"x" * (LONG_MB << 20) + b'"}\n'
     source.write_bytes((b"" if first else rows(1)) + long + rows(2))

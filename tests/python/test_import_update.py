@@ -155,7 +155,7 @@ def content(out: Path) -> dict[str, str]:
     [pytest.param(*case[1:], id=case[0]) for case in CASES],
 )
 def test_an_update_takes_in_what_is_new(
-    tmp_path: Path, before: Files, after: Files, expected: dict[str, int], problems: int, refused: str, same: bool
+    tmp_path: Path, before: Files, after: Files, expected: dict[str, int], problems: int, refused: str, *, same: bool
 ) -> None:
     source, out = tmp_path / "source", tmp_path / "run"
     write(source, before)

@@ -37,7 +37,7 @@ PROBLEMS_SHOWN = 10
     help="Add to the import at --out what is new: files not yet seen, and what others have grown by.  [default: off]",
 )
 @click.option("--threads", type=click.IntRange(min=1), help="Threads that parse.  [default: one for each CPU]")
-def command(sources: tuple[Path, ...], out: Path, layout: str | None, update: bool, threads: int | None) -> int:
+def command(sources: tuple[Path, ...], out: Path, layout: str | None, *, update: bool, threads: int | None) -> int:
     """Make a run directory of what others have recorded: logs of agents, published data sets.
 
     What a format does not tell stays null, and is said for which analysis or replay it is missing. A record that
