@@ -108,11 +108,14 @@ struct State {
 /// Reads one session in the form of an export.
 pub(super) fn session(json: &str, drafts: &mut Drafts) -> Result<(), String> {
     let session: Session = serde_json::from_str(json).map_err(|error| error.to_string())?;
-    let parent = session.info.parent;
+    let Info { id, parent } = session.info;
+    let root = session.root.or_else(|| parent.clone()).unwrap_or_else(|| id.clone());
+    // Conversations bear the names that they have in a recording.
+    let thread = |id: &str| if id == root { root.clone() } else { format!("{root}/agent-{id}") };
     let mut reader = Reader {
-        session_id: session.root.or_else(|| parent.clone()).unwrap_or(session.info.id.clone()),
-        thread_id: session.info.id,
-        parent,
+        thread_id: thread(&id),
+        parent: parent.map(|parent| thread(&parent)),
+        session_id: root.clone(),
         conversation: drafts.conversations.len(),
         units: Vec::new(),
         asked: None,

@@ -33,7 +33,7 @@ fn messages_of_the_assistant_are_turns() {
     assert_eq!(first.request_id.as_deref(), Some("msg_2"));
     assert_eq!(
         (first.session_id.as_str(), first.thread_id.as_str(), first.parent_thread_id.as_deref()),
-        ("ses_r", "ses_1", Some("ses_0"))
+        ("ses_r", "ses_r/agent-ses_1", Some("ses_r/agent-ses_0"))
     );
     assert_eq!(first.kind, TurnKind::Subagent);
     let tokens = Tokens {

@@ -57,7 +57,8 @@ fn lines(batch: &RecordBatch) -> std::result::Result<Vec<String>, String> {
 
 /// The first row; none in an empty file.
 pub(super) fn first_record(path: &Path) -> Result<Option<String>> {
-    Ok(ParquetRows::open(path)?.next().and_then(std::result::Result::ok))
+    let first = ParquetRows::open(path)?.next().transpose();
+    first.map_err(|what| Error::trace(path, format!("cannot be read: {}", what.replace('\n', " "))))
 }
 
 #[cfg(test)]

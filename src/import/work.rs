@@ -161,19 +161,7 @@ impl<'a> Work<'a> {
         );
         outcome?;
         problems.append(unread);
-        Ok((self.tallies(source, tally)?, problems))
-    }
-
-    /// What was read of each file of a piece of rows.
-    fn tallies(&self, source: &RowSource, tally: Tally) -> Result<Vec<Tally>> {
-        if tally.bytes() > 0 {
-            return Ok(vec![tally]);
-        }
-        let tallies = Piece::Rows(Box::new(source.clone())).files().into_iter().map(|path| {
-            let tally = Tally::default();
-            tally.whole_file(&path).map(|()| tally)
-        });
-        tallies.collect()
+        Ok((tallies(source, tally)?, problems))
     }
 
     fn folder(
@@ -181,12 +169,7 @@ impl<'a> Work<'a> {
         piece: &Piece,
         folder: &std::path::Path,
     ) -> Result<(Vec<Tally>, Problems)> {
-        let mut tallies = Vec::new();
-        for path in piece.files() {
-            let tally = Tally::default();
-            tally.whole_file(&path)?;
-            tallies.push(tally);
-        }
+        let tallies = whole_files(piece)?;
         let (maker, writer, shutdown) = (&mut self.maker, &mut self.writer, self.shutdown);
         run_folder::copy(folder, |mut row| {
             if shutdown.is_cancelled() {
@@ -282,6 +265,23 @@ impl<'a> Work<'a> {
         writer.finish(&mut manifest, |dir| state.store(dir))?;
         Ok(Imported { manifest, refused, is_new: true })
     }
+}
+
+/// What was read of each file of a piece of rows.
+fn tallies(source: &RowSource, tally: Tally) -> Result<Vec<Tally>> {
+    if tally.bytes() > 0 {
+        return Ok(vec![tally]);
+    }
+    // Something else than lines was read, by a library.
+    whole_files(&Piece::Rows(Box::new(source.clone())))
+}
+
+fn whole_files(piece: &Piece) -> Result<Vec<Tally>> {
+    let tallies = piece.files().into_iter().map(|path| {
+        let tally = Tally::default();
+        tally.whole_file(&path).map(|()| tally)
+    });
+    tallies.collect()
 }
 
 fn read_log(piece: &Piece, tallies: &[Tally]) -> Read {

@@ -50,7 +50,7 @@ impl Run {
     pub fn of_tables(dir: &Path) -> Result<Self> {
         let tables = Tables::open(dir, false, None)?;
         let manifest = Manifest::new(RunKind::Import, "", &Clock::start());
-        Ok(Self { dir: dir.to_path_buf(), manifest, tables, unit_texts: OnceLock::new() })
+        Ok(Self { dir: dir.to_path_buf(), manifest, tables, units: OnceLock::new() })
     }
 
     /// Closes a run that was killed, for good: its journals become Parquet, its manifest complete and
