@@ -154,7 +154,10 @@ def test_an_agents_own_log_imports_to_what_was_recorded(recorded: Recorded, tmp_
     ours = recorded.calls().set_index("call_id").sort_index()
     calls = calls.set_index("call_id").sort_index()
     assert calls["arguments"].map(json.loads).tolist() == ours["arguments"].map(json.loads).tolist()
-    assert calls["result_time"].notna().tolist() == ours["result_time"].notna().tolist()
+    answered, seen = calls["result_time"].notna(), ours["result_time"].notna()
+    assert answered.all()
+    # mini-swe-agent's last command ends it: its log has what came of it, no request does.
+    assert (answered & ~seen).sum() == (SESSIONS if recorded.name == "mini-swe-agent" else 0)
     # Again, and the logs have nothing new.
     progress = agentbench.ImportProgress()
     sources = [home / LOGS[recorded.name] for home in recorded.homes]
