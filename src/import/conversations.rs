@@ -66,7 +66,7 @@ pub(super) fn record(json: &str, name: &str, drafts: &mut Drafts) -> Result<(), 
         let message: Message =
             serde_json::from_str(raw.get()).map_err(|error| error.to_string())?;
         turns.n = units.len();
-        turns.message(message);
+        turns.message(&message);
         let unit = unit_of(Api::Chat, UnitKind::Message, raw.get());
         units.push(unit.ok_or("a message is no object")?);
     }
@@ -85,9 +85,9 @@ struct Turns {
 }
 
 impl Turns {
-    fn message(&mut self, message: Message) {
+    fn message(&mut self, message: &Message) {
         match message.role.as_str() {
-            "assistant" => self.answer(&message),
+            "assistant" => self.answer(message),
             "tool" => {
                 let place = message.tool_call_id.as_ref().and_then(|id| self.calls.get(id));
                 if let Some((turn, call)) = place {

@@ -8,6 +8,7 @@ use std::path::Path;
 
 use sha2::{Digest, Sha256};
 
+use super::lines::hex;
 use super::parallel;
 use super::rows::RowMaker;
 use super::sources::{Piece, absolute};
@@ -20,6 +21,9 @@ use crate::trace::{Manifest, Run, RunKind, Table};
 const BUFFER: usize = 1 << 18;
 const REMEDY: &str =
     "; what it was imported as stays. Import it into a new directory to have it as it is now";
+
+/// Of each table the rows that stay.
+pub(super) type Kept = BTreeMap<Table, Vec<Range<u64>>>;
 
 /// The run and what it was made of.
 pub(super) struct Existing {
@@ -127,10 +131,7 @@ impl Existing {
     }
 
     /// The rows that stay, and a maker of rows that knows them. What is replaced is forgotten.
-    pub(super) fn keep(
-        &mut self,
-        run_id: &str,
-    ) -> Result<(RowMaker, BTreeMap<Table, Vec<Range<u64>>>)> {
+    pub(super) fn keep(&mut self, run_id: &str) -> Result<(RowMaker, Kept)> {
         let replaced = &self.replaced;
         let mut kept = self.state.keep(|piece| !replaced.contains(&piece.key));
         kept.insert(Table::Units, whole(self.run.row_count(Table::Units)));
@@ -201,6 +202,5 @@ fn now(path: &Path, bytes: u64) -> Result<Now> {
         hash.update(&buffer[..n]);
         read += n as u64;
     }
-    let hex = || hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-    Ok(Now { bytes: size, sha256: (read == bytes).then(hex) })
+    Ok(Now { bytes: size, sha256: (read == bytes).then(|| hex(&hash.finalize())) })
 }

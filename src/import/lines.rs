@@ -32,7 +32,7 @@ impl Tally {
     /// The hash of these, in hex.
     pub(super) fn hash(&self) -> String {
         let hash = self.0.lock().unwrap_or_else(PoisonError::into_inner).1.clone();
-        hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+        hex(&hash.finalize())
     }
 
     /// Tallies a file that something else reads.
@@ -52,6 +52,12 @@ impl Tally {
         tally.0 += bytes.len() as u64;
         tally.1.update(bytes);
     }
+}
+
+/// Bytes as hex digits.
+pub(super) fn hex(bytes: &[u8]) -> String {
+    let digit = |nibble: u8| char::from_digit(u32::from(nibble), 16).unwrap_or_default();
+    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
 /// A file that tallies what is read of it.

@@ -124,7 +124,7 @@ pub(super) fn session(json: &str, drafts: &mut Drafts) -> Result<(), String> {
     for message in session.messages {
         match message.info.role.as_str() {
             "user" => reader.user(&message),
-            "assistant" => reader.assistant(message),
+            "assistant" => reader.assistant(&message),
             _ => {}
         }
     }
@@ -165,13 +165,13 @@ impl Reader<'_> {
         }
     }
 
-    fn assistant(&mut self, message: Message) {
+    fn assistant(&mut self, message: &Message) {
         let is_summary = message.info.summary == Value::Bool(true);
         let steps = steps(&message.parts);
         let n = steps.len();
         self.asked = None;
         for (index, step) in steps.into_iter().enumerate() {
-            self.step(&message.info, (index, n), step);
+            self.step(&message.info, (index, n), &step);
         }
         if is_summary {
             // What went before is gone; its summary stays.
@@ -182,7 +182,7 @@ impl Reader<'_> {
         }
     }
 
-    fn step(&mut self, info: &MessageInfo, place: (usize, usize), step: Step<'_>) {
+    fn step(&mut self, info: &MessageInfo, place: (usize, usize), step: &Step<'_>) {
         let (index, n) = place;
         let seconds = |ms: Option<f64>| ms.map(|ms| ms / 1e3);
         let id = if n > 1 { format!("{}:{index}", info.id) } else { info.id.clone() };
@@ -208,7 +208,7 @@ impl Reader<'_> {
             prompt: PromptDraft::Units { conversation: self.conversation, n: self.units.len() },
             times: Times {
                 request: seconds(request),
-                end: seconds(end_of(&step, info.time.completed)),
+                end: seconds(end_of(step, info.time.completed)),
                 ..Times::default()
             },
             tokens,
@@ -224,7 +224,7 @@ impl Reader<'_> {
             calls,
             ..TurnDraft::default()
         });
-        self.answered(&step);
+        self.answered(step);
     }
 
     /// The step as the prompts to come hold it.

@@ -46,7 +46,7 @@ impl Sessions {
             Self::Database(connection, ids, parents) => {
                 let id = ids.next()?;
                 let root = root_of(&id, parents);
-                let session = from_database(connection, &id, parents.get(&id), root);
+                let session = from_database(connection, &id, parents.get(&id), &root);
                 Some(session.map_err(|error| format!("session {id}: {error}")))
             }
             Self::Folder(path) => {
@@ -90,7 +90,7 @@ fn from_database(
     connection: &Connection,
     id: &str,
     parent: Option<&String>,
-    root: String,
+    root: &str,
 ) -> rusqlite::Result<String> {
     let list = |query: &str| -> rusqlite::Result<Vec<(String, String, String)>> {
         let mut statement = connection.prepare(query)?;

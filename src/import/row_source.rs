@@ -98,14 +98,14 @@ impl RowSource {
                 let sessions = Sessions::open(&self.path, self.container)?;
                 Records::Sessions(Box::new(sessions), 0)
             }
-            Container::Document => match document(&self.path, tally)? {
-                Some(records) => Records::Document(records.into_iter().zip(1..)),
-                None => {
+            Container::Document => {
+                let records = document(&self.path, tally)?.unwrap_or_else(|| {
                     let what = "no whole JSON document, or one of more than 256 MB";
                     problems.add("not a document", &self.path, 0, what);
-                    Records::Document(Vec::new().into_iter().zip(1..))
-                }
-            },
+                    Vec::new()
+                });
+                Records::Document(records.into_iter().zip(1..))
+            }
             Container::Lines => {
                 let mut lines = Lines::open(&self.path, tally)?;
                 if self.header.is_some() {

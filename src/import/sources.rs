@@ -142,7 +142,7 @@ impl Found<'_> {
         problems: &mut Problems,
     ) -> Result<()> {
         let folder = path.parent().unwrap_or(Path::new("")).to_owned();
-        if self.runs.contains(&folder) || self.is_table(&path, &folder) {
+        if self.runs.contains(&folder) || is_table(&path, &folder) {
             return Ok(());
         }
         let head = if is_session_file(&path) {
@@ -179,17 +179,6 @@ impl Found<'_> {
             None => {}
         }
         Ok(())
-    }
-
-    /// Another table of a folder of ours.
-    fn is_table(&self, path: &Path, folder: &Path) -> bool {
-        let stem = path.file_stem().unwrap_or_default();
-        let is_ours = path.extension().is_some_and(|ending| ending == "parquet")
-            && Table::ALL.iter().any(|table| stem == table.stem());
-        let turns = folder.join(format!("{}.parquet", Table::Turns.stem()));
-        is_ours
-            && turns != path
-            && Head::read(&turns, None).is_ok_and(|head| head.format == Some(Format::Run))
     }
 
     fn run(&mut self, path: &Path, folder: PathBuf, problems: &mut Problems) {
@@ -230,6 +219,17 @@ impl Found<'_> {
         timed.extend(sessions.map(|(time, files)| (time, Piece::ClaudeCode(files))));
         in_order_of_telling(timed)
     }
+}
+
+/// Another table of a folder of ours.
+fn is_table(path: &Path, folder: &Path) -> bool {
+    let stem = path.file_stem().unwrap_or_default();
+    let is_ours = path.extension().is_some_and(|ending| ending == "parquet")
+        && Table::ALL.iter().any(|table| stem == table.stem());
+    let turns = folder.join(format!("{}.parquet", Table::Turns.stem()));
+    is_ours
+        && turns != path
+        && Head::read(&turns, None).is_ok_and(|head| head.format == Some(Format::Run))
 }
 
 fn is_side_file(path: &Path) -> bool {

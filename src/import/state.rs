@@ -118,6 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[allow(clippy::single_range_in_vec_init)]
     fn rows_that_stay_are_those_of_the_pieces_that_stay() {
         let piece = |key: &str, turns: u64, calls: u64| Known {
             key: key.to_owned(),

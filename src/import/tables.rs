@@ -56,17 +56,18 @@ pub(super) fn workload(
     header: &StringRecord,
     drafts: &mut Drafts,
 ) -> Result<(), String> {
-    workload_turn(read(line, header)?, drafts);
+    workload_turn(&read(line, header)?, drafts);
     Ok(())
 }
 
 /// The same where the round is a row of a table.
 pub(super) fn workload_row(json: &str, drafts: &mut Drafts) -> Result<(), String> {
-    workload_turn(serde_json::from_str(json).map_err(|error| error.to_string())?, drafts);
+    let row: Workload = serde_json::from_str(json).map_err(|error| error.to_string())?;
+    workload_turn(&row, drafts);
     Ok(())
 }
 
-fn workload_turn(row: Workload, drafts: &mut Drafts) {
+fn workload_turn(row: &Workload, drafts: &mut Drafts) {
     let session_id = row.session_id.to_string();
     drafts.turns.push(TurnDraft {
         thread_id: session_id.clone(),

@@ -79,6 +79,7 @@ impl PyImportProgress {
 
 /// Writes a run directory of others' recordings.
 #[pyfunction]
+#[allow(clippy::too_many_arguments)] // keywords in Python
 #[pyo3(signature = (sources, *, out, format = None, update = false, threads = None, progress = None, argv = None))]
 pub(super) fn import_traces(
     py: Python<'_>,
@@ -97,6 +98,7 @@ pub(super) fn import_traces(
 
 /// `import_traces` without blocking the event loop.
 #[pyfunction]
+#[allow(clippy::too_many_arguments)] // keywords in Python
 #[pyo3(signature = (sources, *, out, format = None, update = false, threads = None, progress = None, argv = None))]
 pub(super) fn import_traces_async<'py>(
     py: Python<'py>,

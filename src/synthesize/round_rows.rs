@@ -2,6 +2,9 @@
 //!
 //! For making a data set of that project's size: what reads its rows is tried on as many of them.
 
+// Fields are named as the format names them.
+#![allow(clippy::struct_field_names)]
+
 use std::io::Write;
 
 use chrono::DateTime;

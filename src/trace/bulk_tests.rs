@@ -1,3 +1,6 @@
+// A list of ranges may have one.
+#![allow(clippy::single_range_in_vec_init)]
+
 use super::*;
 use crate::clock::Clock;
 use crate::trace::record::{EngineMetricsRow, ToolCallRow, TurnRow, UnitRow};
@@ -11,7 +14,7 @@ fn turn(n: u32) -> TurnRow {
     TurnRow {
         request_id: format!("r{n}"),
         turn: n,
-        isl: (n % 2 == 0).then_some(u64::MAX - u64::from(n)),
+        isl: n.is_multiple_of(2).then_some(u64::MAX - u64::from(n)),
         unit_hashes: vec!["a".to_owned(), "b".to_owned()],
         request_time: 1.25,
         ..TurnRow::default()
