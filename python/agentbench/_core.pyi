@@ -1106,15 +1106,23 @@ class ImportProgress:
         Returns
         -------
         dict
-            ``pieces`` (sessions of logs, files of rows) and ``pieces_done``, ``turns`` and ``tool_calls`` written,
-            ``problems``: records that could not be read.
+            ``pieces`` (sessions of logs, files of rows) and ``pieces_done``, ``bytes`` of their files and
+            ``bytes_read`` of these, ``turns`` and ``tool_calls`` written, ``problems``: records that could not be
+            read.
         """
+    @property
+    def refused(self) -> list[str]:
+        """Of an update: sources that cannot be taken in as they are now, a sentence each with what to do."""
+    @property
+    def nothing_new(self) -> bool:
+        """Of an update: there was nothing to take in, and nothing was written."""
 
 def import_traces(
     sources: Sequence[str | PathLike[str]],
     *,
     out: str | PathLike[str],
     format: str | None = None,  # noqa: A002
+    update: bool = False,
     threads: int | None = None,
     progress: ImportProgress | None = None,
     argv: Sequence[str] | None = None,
@@ -1128,11 +1136,17 @@ def import_traces(
     Parameters
     ----------
     sources
-        Files (plain or gzip) and folders, searched for ``*.jsonl`` and ``*.jsonl.gz``.
+        Files (plain, gzip or Parquet) and folders, searched for ``*.jsonl``, ``*.json``, ``*.csv`` (each also with
+        ``.gz``), ``*.traj``, ``*.parquet`` and ``*.db``.
     out
-        The run directory to make; it must not exist, or be empty.
+        The run directory to make; it must not exist, or be empty, but with `update`.
     format
         One of `IMPORT_FORMATS`; by default each file's first records tell.
+    update
+        Add to the import at `out` what it lacks: files that are new, and files that have grown since. A file is known
+        again by its path, its size and a hash of the part that was read. What is there already is never taken twice; a
+        file that shrank or was changed where it had been read is left as it was imported and told in
+        `ImportProgress.refused`. Without anything new nothing is written. Where nothing is at `out`, it is made.
     threads
         Threads that parse; by default one for each CPU.
     progress
@@ -1148,7 +1162,7 @@ def import_traces(
     Raises
     ------
     ConfigError
-        A source is missing, or none has a turn.
+        A source is missing, or none has a turn; `out` holds something else.
     """
 
 def import_traces_async(
@@ -1156,6 +1170,7 @@ def import_traces_async(
     *,
     out: str | PathLike[str],
     format: str | None = None,  # noqa: A002
+    update: bool = False,
     threads: int | None = None,
     progress: ImportProgress | None = None,
     argv: Sequence[str] | None = None,

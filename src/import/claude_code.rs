@@ -15,7 +15,7 @@ use serde_json::value::RawValue;
 
 use super::claude_thread::{Reply, Thread, ToolOutcome};
 use super::draft::{Drafts, Tokens};
-use super::lines::Lines;
+use super::lines::{Lines, Tally};
 use super::problems::Problems;
 use super::times::unix_of;
 use crate::error::Result;
@@ -103,13 +103,14 @@ struct Meta {
 }
 
 /// Reads one session.
-pub(super) fn read(files: &SessionFiles, problems: &mut Problems) -> Result<Drafts> {
+pub(super) fn read(
+    files: &SessionFiles,
+    tallies: &[Tally],
+    problems: &mut Problems,
+) -> Result<Drafts> {
     let mut reader = Reader::default();
-    if let Some(main) = &files.main {
-        reader.file(main, problems)?;
-    }
-    for path in &files.subagents {
-        reader.file(path, problems)?;
+    for (path, tally) in files.main.iter().chain(&files.subagents).zip(tallies) {
+        reader.file(path, tally, problems)?;
     }
     Ok(reader.finish(&files.subagents))
 }
@@ -125,10 +126,10 @@ struct Reader {
 }
 
 impl Reader {
-    fn file(&mut self, path: &Path, problems: &mut Problems) -> Result<()> {
+    fn file(&mut self, path: &Path, tally: &Tally, problems: &mut Problems) -> Result<()> {
         let stem =
             path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
-        let mut lines = Lines::open(path)?;
+        let mut lines = Lines::open(path, tally)?;
         while let Some((number, line)) = lines.next(problems) {
             let record: Record<'_> = match serde_json::from_str(line) {
                 Ok(record) => record,

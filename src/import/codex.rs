@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 
 use super::codex_thread::{Item, Reported, Thread};
 use super::draft::{Drafts, Tokens};
-use super::lines::Lines;
+use super::lines::{Lines, Tally};
 use super::problems::Problems;
 use super::times::unix_of;
 use crate::error::Result;
@@ -97,9 +97,9 @@ struct Duration {
 }
 
 /// Reads one thread's file.
-pub(super) fn read(path: &Path, problems: &mut Problems) -> Result<Drafts> {
+pub(super) fn read(path: &Path, tally: &Tally, problems: &mut Problems) -> Result<Drafts> {
     let mut reader = Reader::default();
-    let mut lines = Lines::open(path)?;
+    let mut lines = Lines::open(path, tally)?;
     while let Some((number, line)) = lines.next(problems) {
         let record: std::result::Result<Record<'_>, _> = serde_json::from_str(line);
         let told =

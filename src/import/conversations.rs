@@ -8,9 +8,10 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
+use super::chat_answer::{ChatAnswer, text_of};
 use super::draft::{CallDraft, Drafts, PromptDraft, Tokens, TurnDraft, arguments_text, calls_of};
 use super::hashed::Name;
-use crate::api::{Api, ReplyBlock, Unit, UnitKind, unit_of};
+use crate::api::{Api, Unit, UnitKind, unit_of};
 
 #[derive(Debug, Deserialize)]
 struct Record {
@@ -33,28 +34,9 @@ struct Message {
     #[serde(default)]
     role: String,
     #[serde(default)]
-    content: Value,
-    #[serde(default)]
-    reasoning_content: Option<String>,
-    #[serde(default)]
-    tool_calls: Option<Vec<ToolCall>>,
-    #[serde(default)]
     tool_call_id: Option<String>,
-}
-
-#[derive(Debug, Deserialize)]
-struct ToolCall {
-    #[serde(default)]
-    id: String,
-    #[serde(default)]
-    function: Function,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Function {
-    name: String,
-    arguments: Value,
+    #[serde(flatten)]
+    answer: ChatAnswer,
 }
 
 /// Reads one conversation. `name` is its id where the record has none.
@@ -84,7 +66,7 @@ pub(super) fn record(json: &str, name: &str, drafts: &mut Drafts) -> Result<(), 
         let message: Message =
             serde_json::from_str(raw.get()).map_err(|error| error.to_string())?;
         turns.n = units.len();
-        turns.message(message);
+        turns.message(&message);
         let unit = unit_of(Api::Chat, UnitKind::Message, raw.get());
         units.push(unit.ok_or("a message is no object")?);
     }
@@ -103,13 +85,13 @@ struct Turns {
 }
 
 impl Turns {
-    fn message(&mut self, message: Message) {
+    fn message(&mut self, message: &Message) {
         match message.role.as_str() {
             "assistant" => self.answer(message),
             "tool" => {
                 let place = message.tool_call_id.as_ref().and_then(|id| self.calls.get(id));
                 if let Some((turn, call)) = place {
-                    let bytes = text_of(&message.content).len() as u64;
+                    let bytes = text_of(&message.answer.content).len() as u64;
                     self.turns[*turn].calls[*call].result_bytes = Some(bytes);
                 }
             }
@@ -117,7 +99,7 @@ impl Turns {
         }
     }
 
-    fn answer(&mut self, message: Message) {
+    fn answer(&mut self, message: &Message) {
         let mut turn = TurnDraft {
             session_id: self.session_id.clone(),
             thread_id: self.session_id.clone(),
@@ -127,34 +109,12 @@ impl Turns {
             prompt: PromptDraft::Units { conversation: self.conversation, n: self.n },
             ..TurnDraft::default()
         };
-        if let Some(text) = message.reasoning_content.filter(|text| !text.is_empty()) {
-            turn.reply.push(ReplyBlock::Reasoning { text, signature: None });
-        }
-        let text = text_of(&message.content);
-        if !text.is_empty() {
-            turn.reply.push(ReplyBlock::Text { text });
-        }
-        for (index, call) in message.tool_calls.into_iter().flatten().enumerate() {
-            self.calls.insert(call.id.clone(), (self.turns.len(), index));
-            turn.reply.push(ReplyBlock::ToolCall {
-                id: call.id,
-                name: call.function.name,
-                arguments: arguments_text(&call.function.arguments),
-            });
-        }
+        turn.reply = message.answer.blocks();
         turn.calls = calls_of(&turn.reply);
-        self.turns.push(turn);
-    }
-}
-
-fn text_of(content: &Value) -> String {
-    match content {
-        Value::String(text) => text.clone(),
-        Value::Array(parts) => {
-            let texts = parts.iter().filter_map(|part| part["text"].as_str());
-            texts.collect::<Vec<_>>().join("\n")
+        for (index, call) in turn.calls.iter().enumerate() {
+            self.calls.insert(call.id.clone(), (self.turns.len(), index));
         }
-        _ => String::new(),
+        self.turns.push(turn);
     }
 }
 

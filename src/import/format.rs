@@ -1,14 +1,8 @@
 //! The formats that are read, and which of them a file has.
 
-use std::path::Path;
-
+use csv::StringRecord;
 use serde_json::Value;
 
-use super::document::document;
-use super::hashed;
-use super::lines::Lines;
-use super::problems::Problems;
-use super::tables;
 use crate::error::{Error, Result};
 
 /// A format of somebody's recordings.
@@ -44,6 +38,12 @@ pub enum Format {
     BurstGpt,
     /// Lists of messages: `OpenAI`'s form, SWE-agent's trajectories.
     Messages,
+    /// `OpenCode`'s database, exports and folders of sessions.
+    OpenCode,
+    /// mini-swe-agent's trajectories.
+    MiniSweAgent,
+    /// A run directory of ours whose manifest is gone: a plain folder of its tables.
+    Run,
 }
 
 /// What a file's times count from.
@@ -67,14 +67,13 @@ impl TimeBase {
     }
 }
 
-/// So many lines are looked at.
-const LOOKED_AT: usize = 50;
-
 impl Format {
     /// All of them, in the order in which people are told of them.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 18] = [
         Self::ClaudeCode,
         Self::Codex,
+        Self::OpenCode,
+        Self::MiniSweAgent,
         Self::TraceLab,
         Self::TraceLabWorkload,
         Self::Batchbench,
@@ -88,6 +87,7 @@ impl Format {
         Self::Netpreme,
         Self::BurstGpt,
         Self::Messages,
+        Self::Run,
     ];
 
     /// The name on the command line and in manifests.
@@ -108,6 +108,9 @@ impl Format {
             Self::Netpreme => "netpreme",
             Self::BurstGpt => "burstgpt",
             Self::Messages => "messages",
+            Self::OpenCode => "opencode",
+            Self::MiniSweAgent => "mini-swe-agent",
+            Self::Run => "run",
         }
     }
 
@@ -123,32 +126,8 @@ impl Format {
         Self::ALL.map(Self::as_str).join(", ")
     }
 
-    /// The format of a file, told by its first records; none where nothing fits.
-    pub(super) fn of(path: &Path) -> Result<Option<Self>> {
-        let mut lines = Lines::open(path)?;
-        // What is wrong with them is told when they are read.
-        let mut unheard = Problems::default();
-        for index in 0..LOOKED_AT {
-            let Some((_, line)) = lines.next(&mut unheard) else { break };
-            if index == 0
-                && let Some(format) = Self::of_header(line)
-            {
-                return Ok(Some(format));
-            }
-            let Ok(record) = serde_json::from_str::<Value>(line) else { continue };
-            let is_list = record.is_array();
-            if let Some(format) = Self::of_record(&record).filter(|_| !is_list) {
-                return Ok(Some(format));
-            }
-        }
-        // Not lines: perhaps one document over many of them.
-        let records = document(path)?.unwrap_or_default();
-        let first = records.first().and_then(|record| serde_json::from_str::<Value>(record).ok());
-        Ok(first.as_ref().and_then(Self::of_record))
-    }
-
-    fn of_header(line: &str) -> Option<Self> {
-        let header = tables::header(line)?;
+    /// The format of a table with these columns.
+    pub(super) fn of_header(header: &StringRecord) -> Option<Self> {
         let has =
             |names: &[&str]| names.iter().all(|name| header.iter().any(|found| found == *name));
         if has(&["session_id", "prefix_len", "input_len", "output_len"]) {
@@ -160,7 +139,8 @@ impl Format {
         }
     }
 
-    fn of_record(record: &Value) -> Option<Self> {
+    /// The format of a record.
+    pub(super) fn of_record(record: &Value) -> Option<Self> {
         let has = |names: &[&str]| names.iter().all(|name| record.get(name).is_some());
         let has_any = |names: &[&str]| names.iter().any(|name| record.get(name).is_some());
         let is_messages = |value: &Value| {
@@ -168,7 +148,16 @@ impl Format {
                 .as_array()
                 .is_some_and(|list| list.first().is_some_and(|first| first.get("role").is_some()))
         };
-        if has(&["provider", "round_index", "timing_events"]) {
+        if has(&["unit_hashes", "body_template", "reply_blocks"]) {
+            Some(Self::Run)
+        } else if record["trajectory_format"]
+            .as_str()
+            .is_some_and(|name| name.starts_with("mini-swe-agent"))
+        {
+            Some(Self::MiniSweAgent)
+        } else if has(&["info", "messages"]) && record["messages"][0].get("parts").is_some() {
+            Some(Self::OpenCode)
+        } else if has(&["provider", "round_index", "timing_events"]) {
             Some(Self::TraceLab)
         } else if has(&["timestamp", "type", "payload"]) {
             Some(Self::Codex)
@@ -250,7 +239,13 @@ impl Format {
 
     pub(super) fn time_base(self) -> TimeBase {
         match self {
-            Self::ClaudeCode | Self::Codex | Self::TraceLab | Self::Netpreme => TimeBase::Wall,
+            Self::ClaudeCode
+            | Self::Codex
+            | Self::TraceLab
+            | Self::Netpreme
+            | Self::OpenCode
+            | Self::MiniSweAgent
+            | Self::Run => TimeBase::Wall,
             Self::TraceLabWorkload
             | Self::Batchbench
             | Self::Mooncake
@@ -264,28 +259,23 @@ impl Format {
 
     /// Whether each record stands by itself, so that parts of a file can be read side by side.
     pub(super) fn is_rows(self) -> bool {
-        !matches!(self, Self::ClaudeCode | Self::Codex | Self::Mlperf)
+        !matches!(self, Self::ClaudeCode | Self::Codex | Self::Mlperf | Self::Run)
+    }
+
+    /// Whether prompts are hashes of blocks whose size the records do not say.
+    pub(super) fn has_blocks(self) -> bool {
+        matches!(self, Self::Mooncake | Self::MooncakeAgentic | Self::Bailian)
+    }
+
+    /// Whether its files are written anew where something is added, so that one whose beginning has changed
+    /// is a later state of the same.
+    pub(super) fn is_rewritten(self) -> bool {
+        matches!(self, Self::OpenCode | Self::MiniSweAgent)
     }
 
     /// Whether the first line names columns.
     pub(super) fn is_csv(self) -> bool {
         matches!(self, Self::TraceLabWorkload | Self::BurstGpt)
-    }
-
-    /// The size of blocks, where it follows from the first records.
-    pub(super) fn block_size(self, path: &Path) -> Result<Option<u32>> {
-        if !matches!(self, Self::Mooncake | Self::MooncakeAgentic | Self::Bailian) {
-            return Ok(None);
-        }
-        let mut lines = Lines::open(path)?;
-        let mut unheard = Problems::default();
-        let mut rows = Vec::new();
-        while rows.len() < LOOKED_AT
-            && let Some((_, line)) = lines.next(&mut unheard)
-        {
-            rows.push(line.to_owned());
-        }
-        Ok(hashed::block_size(rows.iter().map(String::as_str)))
     }
 }
 
@@ -326,6 +316,15 @@ mod tests {
             (r#"{"messages":[{"role":"user","content":"x"}]}"#, Some(Format::Messages)),
             (r#"[{"role":"user","content":"x"}]"#, Some(Format::Messages)),
             (r#"{"history":[{"role":"user","content":"x"}],"info":{}}"#, Some(Format::Messages)),
+            (
+                r#"{"info":{},"messages":[{"role":"system"}],"trajectory_format":"mini-swe-agent-1.1"}"#,
+                Some(Format::MiniSweAgent),
+            ),
+            (
+                r#"{"info":{"id":"ses_1"},"messages":[{"info":{"role":"user"},"parts":[]}]}"#,
+                Some(Format::OpenCode),
+            ),
+            (r#"{"unit_hashes":[],"body_template":"","reply_blocks":""}"#, Some(Format::Run)),
             (r#"{"some":"thing"}"#, None),
         ] {
             let value: Value = serde_json::from_str(record).unwrap();

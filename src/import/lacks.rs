@@ -86,6 +86,12 @@ pub(super) fn lacks(seen: &Seen) -> Vec<String> {
             seen.times_went_back
         ));
     }
+    if seen.named_again > 0 {
+        found.push(format!(
+            "{} turns have the id of another turn: theirs end in ~2, ~3 and so on",
+            seen.named_again
+        ));
+    }
     found
 }
 

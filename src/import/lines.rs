@@ -6,15 +6,73 @@
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use flate2::bufread::MultiGzDecoder;
+use sha2::{Digest, Sha256};
 
 use super::problems::Problems;
 use crate::error::{Error, Result};
 
 /// A longer line is left out: no agent's record comes near it.
 pub(super) const LONGEST_LINE: usize = 64 << 20;
-const BUFFER: usize = 1 << 20;
+const BUFFER: usize = 1 << 18;
+const PEEK_BUFFER: usize = 1 << 14;
+
+/// How much of a file was read, and what that was.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Tally(Arc<Mutex<(u64, Sha256)>>);
+
+impl Tally {
+    /// Bytes read so far.
+    pub(super) fn bytes(&self) -> u64 {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    /// The hash of these, in hex.
+    pub(super) fn hash(&self) -> String {
+        let hash = self.0.lock().unwrap_or_else(PoisonError::into_inner).1.clone();
+        hex(&hash.finalize())
+    }
+
+    /// Tallies a file that something else reads.
+    pub(super) fn whole_file(&self, path: &Path) -> Result<()> {
+        let mut file = File::open(path).map_err(|error| Error::io(path, error))?;
+        let mut buffer = vec![0; BUFFER];
+        loop {
+            match file.read(&mut buffer).map_err(|error| Error::io(path, error))? {
+                0 => return Ok(()),
+                n => self.add(&buffer[..n]),
+            }
+        }
+    }
+
+    fn add(&self, bytes: &[u8]) {
+        let mut tally = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        tally.0 += bytes.len() as u64;
+        tally.1.update(bytes);
+    }
+}
+
+/// Bytes as hex digits.
+pub(super) fn hex(bytes: &[u8]) -> String {
+    let digit = |nibble: u8| char::from_digit(u32::from(nibble), 16).unwrap_or_default();
+    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
+}
+
+/// A file that tallies what is read of it.
+struct Tallied {
+    file: File,
+    tally: Tally,
+}
+
+impl Read for Tallied {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let n = self.file.read(buffer)?;
+        self.tally.add(&buffer[..n]);
+        Ok(n)
+    }
+}
 
 /// Reads a file line by line.
 pub(super) struct Lines {
@@ -22,12 +80,21 @@ pub(super) struct Lines {
     reader: Box<dyn BufRead + Send>,
     number: u64,
     buffer: Vec<u8>,
+    /// It broke off: an error is told once.
+    has_ended: bool,
 }
 
 impl Lines {
     /// Opens a file; gzip is told by its first bytes, not by its name.
-    pub(super) fn open(path: &Path) -> Result<Self> {
-        Ok(Self { path: path.to_owned(), reader: open(path)?, number: 0, buffer: Vec::new() })
+    pub(super) fn open(path: &Path, tally: &Tally) -> Result<Self> {
+        let reader = open_tallied(path, BUFFER, tally)?;
+        Ok(Self { path: path.to_owned(), reader, number: 0, buffer: Vec::new(), has_ended: false })
+    }
+
+    /// The same for who wants the first lines only.
+    pub(super) fn peek(path: &Path) -> Result<Self> {
+        let reader = open_tallied(path, PEEK_BUFFER, &Tally::default())?;
+        Ok(Self { path: path.to_owned(), reader, number: 0, buffer: Vec::new(), has_ended: false })
     }
 
     /// The next line that is text and not blank, with its number from 1; without its line end.
@@ -57,6 +124,9 @@ impl Lines {
 
     /// Fills the buffer with the next line; false for one that is too long, none at the end.
     fn read_line(&mut self, problems: &mut Problems) -> Option<bool> {
+        if self.has_ended {
+            return None;
+        }
         let mut limited = (&mut self.reader).take(LONGEST_LINE as u64);
         match limited.read_until(b'\n', &mut self.buffer) {
             Ok(0) => None,
@@ -69,6 +139,7 @@ impl Lines {
             }
             Ok(_) => Some(true),
             Err(error) => {
+                self.has_ended = true;
                 let what = format!("the file breaks off here: {error}");
                 problems.add("file breaks off", &self.path, self.number + 1, what);
                 None
@@ -93,13 +164,18 @@ impl Lines {
 }
 
 /// A file's text, gzip undone.
-pub(super) fn open(path: &Path) -> Result<Box<dyn BufRead + Send>> {
+pub(super) fn open_tallied(
+    path: &Path,
+    buffer_bytes: usize,
+    tally: &Tally,
+) -> Result<Box<dyn BufRead + Send>> {
     let file = File::open(path).map_err(|error| Error::io(path, error))?;
-    let mut reader = BufReader::with_capacity(BUFFER, file);
+    let tallied = Tallied { file, tally: tally.clone() };
+    let mut reader = BufReader::with_capacity(buffer_bytes, tallied);
     let is_gzip =
         reader.fill_buf().map_err(|error| Error::io(path, error))?.starts_with(&[0x1f, 0x8b]);
     if is_gzip {
-        return Ok(Box::new(BufReader::with_capacity(BUFFER, MultiGzDecoder::new(reader))));
+        return Ok(Box::new(BufReader::with_capacity(buffer_bytes, MultiGzDecoder::new(reader))));
     }
     Ok(Box::new(reader))
 }
@@ -118,7 +194,7 @@ mod tests {
         let path = folder.path().join("file");
         std::fs::write(&path, bytes).unwrap();
         let mut problems = Problems::default();
-        let mut lines = Lines::open(&path).unwrap();
+        let mut lines = Lines::open(&path, &Tally::default()).unwrap();
         let mut found = Vec::new();
         while let Some((number, line)) = lines.next(&mut problems) {
             found.push((number, line.to_owned()));

@@ -6,11 +6,12 @@ use std::path::Path;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::draft::{Drafts, PromptDraft, TurnDraft, arguments_text, calls_of};
+use super::chat_answer::ChatAnswer;
+use super::draft::{Drafts, PromptDraft, TurnDraft, calls_of};
 use super::hashed::Name;
-use super::lines::Lines;
+use super::lines::{Lines, Tally};
 use super::problems::Problems;
-use crate::api::{Api, ReplyBlock, Unit, UnitKind, unit_of};
+use crate::api::{Api, Unit, UnitKind, unit_of};
 use crate::error::Result;
 
 #[derive(Debug, Deserialize)]
@@ -18,24 +19,20 @@ struct Message {
     conversation_id: Name,
     role: String,
     #[serde(default)]
-    content: Value,
-    #[serde(default)]
     system: Option<String>,
     #[serde(default)]
     tools: Option<Vec<Value>>,
     #[serde(default)]
-    tool_calls: Option<Vec<Value>>,
-    #[serde(default)]
     tool_results: Option<Vec<Value>>,
     #[serde(default)]
-    reasoning_content: Option<String>,
-    #[serde(default)]
     delay_seconds: Option<f64>,
+    #[serde(flatten)]
+    answer: ChatAnswer,
 }
 
 /// Reads a file: conversations may lie among each other.
-pub(super) fn read(path: &Path, problems: &mut Problems) -> Result<Drafts> {
-    let mut lines = Lines::open(path)?;
+pub(super) fn read(path: &Path, tally: &Tally, problems: &mut Problems) -> Result<Drafts> {
+    let mut lines = Lines::open(path, tally)?;
     let mut conversations: BTreeMap<u64, Conversation> = BTreeMap::new();
     let mut order: BTreeMap<String, u64> = BTreeMap::new();
     while let Some((number, line)) = lines.next(problems) {
@@ -92,7 +89,7 @@ impl Conversation {
                 if results.is_empty() {
                     return self.push(
                         UnitKind::Message,
-                        &json!({"role": "tool", "content": message.content}),
+                        &json!({"role": "tool", "content": message.answer.content}),
                     );
                 }
                 for result in results {
@@ -107,9 +104,8 @@ impl Conversation {
                 }
                 Ok(())
             }
-            role => {
-                self.push(UnitKind::Message, &json!({"role": role, "content": message.content}))
-            }
+            role => self
+                .push(UnitKind::Message, &json!({"role": role, "content": message.answer.content})),
         }
     }
 
@@ -138,25 +134,12 @@ impl Conversation {
             wait_ms: self.wait_s.take().filter(|_| !self.turns.is_empty()).map(|s| s * 1e3),
             ..TurnDraft::default()
         };
-        if let Some(text) = message.reasoning_content.clone().filter(|text| !text.is_empty()) {
-            turn.reply.push(ReplyBlock::Reasoning { text, signature: None });
-        }
-        if let Some(text) = message.content.as_str().filter(|text| !text.is_empty()) {
-            turn.reply.push(ReplyBlock::Text { text: text.to_owned() });
-        }
-        let calls = message.tool_calls.unwrap_or_default();
-        for call in &calls {
-            let function = call.get("function").unwrap_or(call);
-            turn.reply.push(ReplyBlock::ToolCall {
-                id: call["id"].as_str().unwrap_or_default().to_owned(),
-                name: function["name"].as_str().unwrap_or_default().to_owned(),
-                arguments: arguments_text(&function["arguments"]),
-            });
-        }
+        turn.reply = message.answer.blocks();
         turn.calls = calls_of(&turn.reply);
         self.turns.push(turn);
-        let mut said = json!({"role": "assistant", "content": message.content});
-        if !calls.is_empty() {
+        let ChatAnswer { content, tool_calls, .. } = message.answer;
+        let mut said = json!({"role": "assistant", "content": content});
+        if let Some(calls) = tool_calls.filter(|calls| !calls.is_empty()) {
             said["tool_calls"] = Value::Array(calls);
         }
         self.push(UnitKind::Message, &said)

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// So many are listed; the others are only counted.
 const LISTED: usize = 100;
 
 /// A record that was left out, or read only in part.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Problem {
     /// The file.
     pub file: PathBuf,
@@ -20,10 +20,11 @@ pub struct Problem {
 }
 
 /// All of an import's problems.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Problems {
     listed: Vec<Problem>,
-    counts: BTreeMap<&'static str, u64>,
+    counts: BTreeMap<String, u64>,
 }
 
 impl Problems {
@@ -35,7 +36,10 @@ impl Problems {
         line: u64,
         what: impl Into<String>,
     ) {
-        *self.counts.entry(kind).or_default() += 1;
+        match self.counts.get_mut(kind) {
+            Some(n) => *n += 1,
+            None => drop(self.counts.insert(kind.to_owned(), 1)),
+        }
         if self.listed.len() < LISTED {
             self.listed.push(Problem { file: file.to_owned(), line, what: what.into() });
         }
@@ -50,13 +54,24 @@ impl Problems {
         self.listed.extend(other.listed.into_iter().take(room));
     }
 
+    /// Takes over those of another look at the same places: what is found again is one problem.
+    pub(super) fn look_again(&mut self, other: Self) {
+        for (kind, n) in other.counts {
+            let known = self.counts.entry(kind).or_default();
+            *known = n.max(*known);
+        }
+        let new = other.listed.into_iter().filter(|problem| !self.listed.contains(problem));
+        let new: Vec<Problem> = new.take(LISTED - self.listed.len()).collect();
+        self.listed.extend(new);
+    }
+
     /// The first of them.
     pub fn listed(&self) -> &[Problem] {
         &self.listed
     }
 
     /// How many of each kind.
-    pub fn counts(&self) -> &BTreeMap<&'static str, u64> {
+    pub fn counts(&self) -> &BTreeMap<String, u64> {
         &self.counts
     }
 

@@ -7,9 +7,12 @@ use csv::StringRecord;
 use super::document::document;
 use super::draft::Drafts;
 use super::format::Format;
-use super::lines::Lines;
+use super::head::{Container, Head};
+use super::lines::{Lines, Tally};
+use super::opencode_store::Sessions;
+use super::parquet_rows::ParquetRows;
 use super::problems::Problems;
-use super::{batchbench, conversations, exchanges, hashed, tables, tracelab, weka};
+use super::{batchbench, conversations, exchanges, hashed, mini, opencode, tables, tracelab, weka};
 use crate::error::Result;
 
 /// Records that are parsed as one.
@@ -20,9 +23,13 @@ const BATCH_BYTES: usize = 1 << 20;
 const USUAL_BLOCK_SIZE: u32 = 512;
 
 /// A file of records.
+#[derive(Debug, Clone)]
 pub(super) struct RowSource {
-    path: PathBuf,
-    format: Format,
+    pub(super) path: PathBuf,
+    pub(super) format: Format,
+    pub(super) container: Container,
+    /// What tells a document from others that take its place.
+    pub(super) identity: Option<String>,
     /// Tells this file's names and hashes from those of others.
     name: String,
     /// The folder that the file lies in.
@@ -38,74 +45,75 @@ pub(super) struct Batch {
     records: Vec<(u64, usize)>,
 }
 
+/// Where records come from.
+enum Records {
+    Lines(Box<Lines>),
+    Document(std::iter::Zip<std::vec::IntoIter<String>, std::ops::RangeFrom<u64>>),
+    Parquet(Box<ParquetRows>, u64),
+    Sessions(Box<Sessions>, u64),
+}
+
 impl RowSource {
-    pub(super) fn open(path: &Path, format: Format) -> Result<Self> {
+    pub(super) fn new(path: PathBuf, format: Format, head: Head) -> Self {
         let name_of = |path: Option<&Path>| {
             let name = path.and_then(Path::file_name);
             name.map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
         };
-        let name = name_of(Some(path));
-        let block_size = format.block_size(path)?;
-        let header = if format.is_csv() {
-            let mut unheard = Problems::default();
-            let mut lines = Lines::open(path)?;
-            lines.next(&mut unheard).and_then(|(_, line)| tables::header(line))
-        } else {
-            None
-        };
-        Ok(Self {
-            path: path.to_owned(),
-            format,
-            name: name.split('.').next().unwrap_or_default().to_owned(),
+        let name = name_of(Some(&path));
+        let needs_block_size = head.block_size.is_none() && format.has_blocks();
+        Self {
             folder: name_of(path.parent()),
-            header,
-            block_size: block_size.unwrap_or(USUAL_BLOCK_SIZE),
-            needs_block_size: block_size.is_none()
-                && matches!(format, Format::Mooncake | Format::MooncakeAgentic | Format::Bailian),
-        })
-    }
-
-    /// The file's records in batches.
-    pub(super) fn batches<'a>(
-        &self,
-        problems: &'a mut Problems,
-    ) -> Result<Box<dyn Iterator<Item = Batch> + Send + 'a>> {
-        let mut lines = Lines::open(&self.path)?;
-        if self.header.is_some() {
-            lines.next(problems);
-        } else if self.is_document()?
-            && let Some(records) = document(&self.path)?
-        {
-            let mut records = records.into_iter().zip(1_u64..);
-            return Ok(Box::new(std::iter::from_fn(move || {
-                let mut batch = Batch::new();
-                while batch.has_room()
-                    && let Some((record, number)) = records.next()
-                {
-                    batch.push(number, &record);
-                }
-                batch.filled()
-            })));
+            path,
+            format,
+            container: head.container,
+            identity: head.identity,
+            name: name.split('.').next().unwrap_or_default().to_owned(),
+            header: head.header,
+            block_size: head.block_size.unwrap_or(USUAL_BLOCK_SIZE),
+            needs_block_size,
         }
-        Ok(Box::new(std::iter::from_fn(move || {
-            let mut batch = Batch::new();
-            while batch.has_room()
-                && let Some((number, line)) = lines.next(problems)
-            {
-                batch.push(number, line);
-            }
-            batch.filled()
-        })))
     }
 
-    /// Whether the first line is no record by itself.
-    fn is_document(&self) -> Result<bool> {
-        let mut unheard = Problems::default();
-        let mut lines = Lines::open(&self.path)?;
-        let first = lines.next(&mut unheard);
-        Ok(first.is_some_and(|(_, line)| {
-            line.starts_with('[') || serde_json::from_str::<serde::de::IgnoredAny>(line).is_err()
+    /// The file's records in batches, and what is read of it meanwhile.
+    pub(super) fn batches<'a>(
+        &'a self,
+        problems: &'a mut Problems,
+        tally: &Tally,
+    ) -> Result<impl Iterator<Item = Batch> + Send + 'a> {
+        let mut records = self.records(problems, tally)?;
+        Ok(std::iter::from_fn(move || {
+            let mut batch = Batch::new();
+            while batch.has_room() && records.next_into(&mut batch, &self.path, problems) {}
+            batch.filled()
         }))
+    }
+
+    fn records(&self, problems: &mut Problems, tally: &Tally) -> Result<Records> {
+        Ok(match self.container {
+            Container::Parquet => {
+                tally.whole_file(&self.path)?;
+                Records::Parquet(Box::new(ParquetRows::open(&self.path)?), 0)
+            }
+            Container::Sqlite | Container::Storage => {
+                let sessions = Sessions::open(&self.path, self.container)?;
+                Records::Sessions(Box::new(sessions), 0)
+            }
+            Container::Document => {
+                let records = document(&self.path, tally)?.unwrap_or_else(|| {
+                    let what = "no whole JSON document, or one of more than 256 MB";
+                    problems.add("not a document", &self.path, 0, what);
+                    Vec::new()
+                });
+                Records::Document(records.into_iter().zip(1..))
+            }
+            Container::Lines => {
+                let mut lines = Lines::open(&self.path, tally)?;
+                if self.header.is_some() {
+                    lines.next(problems);
+                }
+                Records::Lines(Box::new(lines))
+            }
+        })
     }
 
     /// The turns of a batch.
@@ -132,6 +140,9 @@ impl RowSource {
         let header = || self.header.as_ref().ok_or("no header");
         match self.format {
             Format::TraceLab => tracelab::row(record, drafts),
+            Format::TraceLabWorkload if self.container == Container::Parquet => {
+                tables::workload_row(record, drafts)
+            }
             Format::TraceLabWorkload => tables::workload(record, header()?, drafts),
             Format::BurstGpt => tables::burst(record, header()?, &by_place(), drafts),
             Format::Batchbench => batchbench::trajectory(record, drafts),
@@ -144,8 +155,47 @@ impl RowSource {
             Format::Messages => conversations::record(record, &by_place(), drafts),
             Format::Clawperf => exchanges::clawperf(record, &self.name, drafts),
             Format::Netpreme => exchanges::netpreme(record, &self.folder, drafts),
-            Format::ClaudeCode | Format::Codex | Format::Mlperf => Err("no rows".to_owned()),
+            Format::OpenCode => opencode::session(record, drafts),
+            Format::MiniSweAgent => mini::trajectory(record, &by_place(), drafts),
+            Format::ClaudeCode | Format::Codex | Format::Mlperf | Format::Run => {
+                Err("no rows".to_owned())
+            }
         }
+    }
+}
+
+impl Records {
+    /// Adds the next record; false at the end.
+    fn next_into(&mut self, batch: &mut Batch, path: &Path, problems: &mut Problems) -> bool {
+        let (record, number) = match self {
+            Self::Lines(lines) => {
+                let line = lines.next(problems);
+                return line.map(|(number, line)| batch.push(number, line)).is_some();
+            }
+            Self::Document(records) => match records.next() {
+                Some((record, number)) => (Ok(record), number),
+                None => return false,
+            },
+            Self::Parquet(rows, number) => match rows.next() {
+                Some(row) => {
+                    *number += 1;
+                    (row, *number)
+                }
+                None => return false,
+            },
+            Self::Sessions(sessions, number) => match sessions.next() {
+                Some(session) => {
+                    *number += 1;
+                    (session, *number)
+                }
+                None => return false,
+            },
+        };
+        match record {
+            Ok(record) => batch.push(number, &record),
+            Err(what) => problems.add("file breaks off", path, number, what),
+        }
+        true
     }
 }
 

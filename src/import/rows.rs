@@ -6,6 +6,8 @@
 
 use std::collections::{HashMap, HashSet};
 
+use serde::{Deserialize, Serialize};
+
 use super::draft::{CallDraft, PromptDraft, Times, Tokens, TurnDraft};
 use super::links::{Linked, Told};
 use crate::api::{Api, ContentHash, Reply, ReplyBlock, Unit, UnitKind, composed_template};
@@ -18,8 +20,11 @@ pub(super) struct RowMaker {
     run_id: String,
     threads: HashMap<String, Thread>,
     sessions: HashSet<String>,
+    /// Units that rows were made of: each is one row.
     written: HashSet<ContentHash>,
     identities: HashSet<ContentHash>,
+    /// Names of requests, and how many turns bear each.
+    requests: HashMap<ContentHash, u32>,
     /// Threads of turns that others go on from.
     chains: HashMap<String, String>,
     linked: Linked,
@@ -35,8 +40,9 @@ struct Thread {
     wait_after_ms: Option<f64>,
 }
 
-/// What the rows made so far hold, for telling what they lack.
-#[derive(Debug, Clone, Default)]
+/// What rows hold, for telling what they lack.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub(super) struct Seen {
     pub(super) turns: u64,
     pub(super) replayed: u64,
@@ -54,6 +60,50 @@ pub(super) struct Seen {
     pub(super) calls_with_times: u64,
     pub(super) calls_with_own_time: u64,
     pub(super) times_went_back: u64,
+    pub(super) named_again: u64,
+}
+
+impl Seen {
+    pub(super) fn add(&mut self, other: &Self) {
+        self.turns += other.turns;
+        self.replayed += other.replayed;
+        self.calls += other.calls;
+        self.with_text += other.with_text;
+        self.with_blocks += other.with_blocks;
+        self.with_times += other.with_times;
+        self.with_first_output += other.with_first_output;
+        self.with_isl += other.with_isl;
+        self.with_cached += other.with_cached;
+        self.with_osl += other.with_osl;
+        self.with_waits += other.with_waits;
+        self.later_turns += other.later_turns;
+        self.with_parent += other.with_parent;
+        self.calls_with_times += other.calls_with_times;
+        self.calls_with_own_time += other.calls_with_own_time;
+        self.times_went_back += other.times_went_back;
+        self.named_again += other.named_again;
+    }
+
+    fn turn(&mut self, row: &TurnRow, has_time: bool) {
+        let add = |counter: &mut u64, is_there: bool| *counter += u64::from(is_there);
+        self.turns += 1;
+        add(&mut self.with_text, !row.unit_hashes.is_empty());
+        add(&mut self.with_blocks, row.block_hashes.is_some());
+        add(&mut self.with_times, has_time);
+        add(&mut self.with_first_output, row.ttft_ms.is_some());
+        add(&mut self.with_isl, row.isl.is_some());
+        add(&mut self.with_cached, row.isl_cached.is_some());
+        add(&mut self.with_osl, row.osl.is_some());
+        add(&mut self.with_parent, row.parent_thread_id.is_some());
+        add(&mut self.later_turns, row.turn > 0);
+        add(&mut self.with_waits, row.turn > 0 && row.tool_exec_ms.is_some());
+    }
+
+    fn call(&mut self, has_times: bool, has_own_time: bool) {
+        self.calls += 1;
+        self.calls_with_times += u64::from(has_times);
+        self.calls_with_own_time += u64::from(has_own_time);
+    }
 }
 
 impl RowMaker {
@@ -64,6 +114,7 @@ impl RowMaker {
             sessions: HashSet::new(),
             written: HashSet::new(),
             identities: HashSet::new(),
+            requests: HashMap::new(),
             chains: HashMap::new(),
             linked: Linked::default(),
             seen: Seen::default(),
@@ -173,6 +224,9 @@ impl RowMaker {
         let since = |time: Option<f64>| {
             Some((time? - request?) * 1e3).filter(|ms| *ms >= 0.0 && !request_unseen)
         };
+        let request_id =
+            draft.request_id.clone().unwrap_or_else(|| format!("{}-{turn:04}", draft.thread_id));
+        let request_id = self.unique(request_id);
         let decode_ms = first_output.zip(last_output).map(|(first, last)| (last - first) * 1e3);
         let reply = Reply { blocks: draft.reply.clone(), ..Reply::default() };
         TurnRow {
@@ -181,10 +235,7 @@ impl RowMaker {
             thread_id: draft.thread_id.clone(),
             parent_thread_id: draft.parent_thread_id.clone(),
             turn,
-            request_id: draft
-                .request_id
-                .clone()
-                .unwrap_or_else(|| format!("{}-{turn:04}", draft.thread_id)),
+            request_id,
             api: draft.api.map(Api::as_str).unwrap_or_default().to_owned(),
             agent: draft.agent.clone(),
             kind: draft.kind,
@@ -227,30 +278,72 @@ impl RowMaker {
         }
     }
 
+    /// A name that no other turn has: of those that a source gives twice, the later ones end in a number.
+    fn unique(&mut self, request_id: String) -> String {
+        let n = self.requests.entry(ContentHash::of(request_id.as_bytes())).or_default();
+        *n += 1;
+        if *n == 1 {
+            return request_id;
+        }
+        self.seen.named_again += 1;
+        format!("{request_id}~{n}")
+    }
+
     fn count(&mut self, draft: &TurnDraft, row: &TurnRow) {
-        let seen = &mut self.seen;
-        let add = |counter: &mut u64, is_there: bool| *counter += u64::from(is_there);
-        seen.turns += 1;
-        add(&mut seen.with_text, !row.unit_hashes.is_empty());
-        add(&mut seen.with_blocks, row.block_hashes.is_some());
-        add(&mut seen.with_times, draft.times.request.is_some());
-        add(&mut seen.with_first_output, row.ttft_ms.is_some());
-        add(&mut seen.with_isl, row.isl.is_some());
-        add(&mut seen.with_cached, row.isl_cached.is_some());
-        add(&mut seen.with_osl, row.osl.is_some());
-        add(&mut seen.with_parent, row.parent_thread_id.is_some());
-        add(&mut seen.later_turns, row.turn > 0);
-        add(&mut seen.with_waits, row.turn > 0 && row.tool_exec_ms.is_some());
+        self.seen.turn(row, draft.times.request.is_some());
         for call in &draft.calls {
             self.count_call(call);
         }
     }
 
+    /// Rows that are ours already: counted, and given the run's name.
+    pub(super) fn adopt(&mut self, row: &mut Row) {
+        match row {
+            Row::Turns(turn) => {
+                turn.run_id.clone_from(&self.run_id);
+                self.sessions.insert(turn.session_id.clone());
+                let thread = self.threads.entry(turn.thread_id.clone()).or_default();
+                thread.turns = thread.turns.max(turn.turn + 1);
+                self.seen.turn(turn, turn.request_time > 0.0);
+            }
+            Row::ToolCalls(call) => {
+                call.run_id.clone_from(&self.run_id);
+                self.seen.call(call.wire_ms.is_some(), call.own_ms.is_some());
+            }
+            _ => {}
+        }
+    }
+
+    /// A turn that the run holds already, from what its row says.
+    pub(super) fn remember(&mut self, turn: &TurnRow) {
+        self.sessions.insert(turn.session_id.clone());
+        if let Some(agent) = &turn.agent {
+            let identity = format!("{agent} {}", turn.request_id);
+            self.identities.insert(ContentHash::of(identity.as_bytes()));
+        }
+        let name = turn.request_id.split_once('~').map_or(turn.request_id.as_str(), |it| it.0);
+        *self.requests.entry(ContentHash::of(name.as_bytes())).or_default() += 1;
+        let hashes = turn.unit_hashes.iter();
+        let units = hashes.filter_map(|hash| u128::from_str_radix(hash, 16).ok()).map(ContentHash);
+        let thread = self.threads.entry(turn.thread_id.clone()).or_default();
+        if turn.turn + 1 > thread.turns {
+            *thread = Thread {
+                turns: turn.turn + 1,
+                units: units.collect(),
+                end: turn.response_end_time,
+                wait_after_ms: None,
+            };
+        }
+    }
+
+    /// What was seen since this was asked last.
+    pub(super) fn take_seen(&mut self) -> Seen {
+        std::mem::take(&mut self.seen)
+    }
+
     fn count_call(&mut self, call: &CallDraft) {
         let timed = call.wall_ms.is_some() || (call.emitted.is_some() && call.result.is_some());
-        self.seen.calls += 1;
-        self.seen.calls_with_times += u64::from(timed);
-        self.seen.calls_with_own_time += u64::from(call.own_ms.is_some());
+        self.seen.call(timed, call.own_ms.is_some());
     }
 }
 

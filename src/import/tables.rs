@@ -5,10 +5,11 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::draft::{Drafts, Times, Tokens, TurnDraft};
+use super::hashed::Name;
 
 #[derive(Debug, Deserialize)]
 struct Workload {
-    session_id: String,
+    session_id: Name,
     #[serde(default)]
     arrival_time: Option<f64>,
     prefix_len: u64,
@@ -55,10 +56,22 @@ pub(super) fn workload(
     header: &StringRecord,
     drafts: &mut Drafts,
 ) -> Result<(), String> {
-    let row: Workload = read(line, header)?;
+    workload_turn(&read(line, header)?, drafts);
+    Ok(())
+}
+
+/// The same where the round is a row of a table.
+pub(super) fn workload_row(json: &str, drafts: &mut Drafts) -> Result<(), String> {
+    let row: Workload = serde_json::from_str(json).map_err(|error| error.to_string())?;
+    workload_turn(&row, drafts);
+    Ok(())
+}
+
+fn workload_turn(row: &Workload, drafts: &mut Drafts) {
+    let session_id = row.session_id.to_string();
     drafts.turns.push(TurnDraft {
-        thread_id: row.session_id.clone(),
-        session_id: row.session_id,
+        thread_id: session_id.clone(),
+        session_id,
         // A session's arrival; when its later rounds come follows from waits and the engine.
         times: Times {
             request: row.arrival_time.map(|ms| ms / 1e3),
@@ -74,7 +87,6 @@ pub(super) fn workload(
         },
         ..TurnDraft::default()
     });
-    Ok(())
 }
 
 /// A request of `BurstGPT`; only newer files tell sessions and how long answers took.

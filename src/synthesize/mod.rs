@@ -2,7 +2,7 @@
 //!
 //! `profile` holds the figures, `planner` draws sessions in counts and times, `statistics` compares them
 //! with what has been published, `text` and `tools` write words of our own, `wire` makes request bodies
-//! of them and `rows` reads rows off those. Everything below this file is pure; the same seed gives the
+//! of them and `rows` reads rows off those; `round_rows` tells plans in another project's rows. Everything below this file is pure; the same seed gives the
 //! same tables. Such a run is labelled synthetic in its manifest and names no real agent or model.
 
 #[cfg(test)]
@@ -10,6 +10,7 @@ mod consistency;
 pub mod plan;
 pub mod planner;
 pub mod profile;
+pub mod round_rows;
 mod rows;
 mod session;
 pub mod spread;

@@ -25,7 +25,7 @@ use super::schema;
 use crate::error::{Error, Result};
 
 /// A row group is closed when its buffers hold this much.
-const ROW_GROUP_BYTES: usize = 8 << 20;
+pub(super) const ROW_GROUP_BYTES: usize = 8 << 20;
 /// A batch read from a file holds about this many bytes …
 const BATCH_BYTES: usize = 8 << 20;
 /// … and at most this many rows.
@@ -63,7 +63,7 @@ pub(super) fn write(
     Ok(rows)
 }
 
-fn write_refused(path: &Path, error: ParquetError) -> Error {
+pub(super) fn write_refused(path: &Path, error: ParquetError) -> Error {
     match error {
         ParquetError::External(source) => match source.downcast::<std::io::Error>() {
             Ok(source) => files::write_error(path, &source),

@@ -142,7 +142,7 @@ fn has_room(waiting: &Waiting, weight: usize) -> bool {
 }
 
 /// Approximate bytes that a row holds: its struct, and what its long texts and lists allocate.
-fn weight(row: &Row) -> usize {
+pub(super) fn weight(row: &Row) -> usize {
     match row {
         Row::Turns(turn) => {
             2048 + turn.params.len()

@@ -7,11 +7,12 @@ use std::sync::OnceLock;
 use arrow_array::RecordBatchReader;
 
 use super::close;
-use super::manifest::Manifest;
+use super::manifest::{Manifest, RunKind};
 use super::parquet_file::parquet_path;
 use super::record::{Record, Table, TurnRow, UnitRow};
 use super::tables::Tables;
 use crate::api;
+use crate::clock::Clock;
 use crate::error::{Error, Result};
 
 /// An open run directory. Nothing is written to it: a run that was killed is read straight from its
@@ -42,6 +43,13 @@ impl Run {
         } else {
             count_partial(&mut manifest, &tables);
         }
+        Ok(Self { dir: dir.to_path_buf(), manifest, tables, units: OnceLock::new() })
+    }
+
+    /// Opens a folder that holds closed tables alone, without a manifest.
+    pub fn of_tables(dir: &Path) -> Result<Self> {
+        let tables = Tables::open(dir, false, None)?;
+        let manifest = Manifest::new(RunKind::Import, "", &Clock::start());
         Ok(Self { dir: dir.to_path_buf(), manifest, tables, units: OnceLock::new() })
     }
 

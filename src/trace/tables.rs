@@ -64,6 +64,23 @@ impl Tables {
         Ok(Self { sources, interval_s, links: OnceLock::new() })
     }
 
+    /// Tables of files that are not in their places yet.
+    pub(super) fn of_files(
+        paths: BTreeMap<Table, PathBuf>,
+        poll_interval_ms: Option<f64>,
+    ) -> Result<Self> {
+        let interval_s = poll_interval_ms.map_or(DEFAULT_POLL_INTERVAL_S, |ms| ms / 1e3);
+        let open = |(table, path)| Ok((table, Source::Parquet(ParquetFile::open(path)?)));
+        let sources = paths.into_iter().map(open).collect::<Result<_>>()?;
+        Ok(Self { sources, interval_s, links: OnceLock::new() })
+    }
+
+    /// The turns with their links to the engine's ticks worked out, whatever the file says.
+    pub(super) fn linked_turns(&self) -> Result<Batches> {
+        let batches = self.batches(Table::Turns)?;
+        Ok(Box::new(JoinedBatches { batches, links: self.links()?, done: 0 }))
+    }
+
     /// Rows of each table that is there.
     pub(super) fn rows(&self) -> BTreeMap<Table, u64> {
         self.sources

@@ -5,6 +5,7 @@ The right answers are the agents' own logs and vLLM's counters: conversations, t
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
@@ -50,6 +51,13 @@ TASKS = {
     "mini-swe-agent": "fix app.py",
 }
 APIS = {"claude-code": "messages", "codex": "responses", "opencode": "chat", "mini-swe-agent": "chat"}
+# Where each keeps what it logs, below its home.
+LOGS = {
+    "claude-code": ".claude/projects",
+    "codex": ".codex/sessions",
+    "opencode": ".local/share/opencode",
+    "mini-swe-agent": ".config/mini-swe-agent",
+}
 SLEEP_MS = 2000
 # An agent may start a tool when the call has come, a moment before the response ends.
 EARLY_MS = 100
@@ -65,6 +73,7 @@ class Recorded:
     run: Path
     counted: Counters
     told: list[Conversation]
+    homes: list[Path]
 
     def turns(self) -> pd.DataFrame:
         return frame(agentbench.Run.open(self.run), "turns").sort_values("request_time")
@@ -90,7 +99,21 @@ def recorded(request: pytest.FixtureRequest, vllm: Engine, tmp_path_factory: pyt
                     agent.kill()
                 agent.communicate()
     told = [thread for home in homes for thread in conversations(name, home / "home")]
-    return Recorded(name, recording.run, recording.counted, told)
+    return Recorded(name, recording.run, recording.counted, told, [home / "home" for home in homes])
+
+
+def in_one_form(name: str, turns: pd.DataFrame, calls: pd.DataFrame) -> list[tuple[Any, ...]]:
+    """Of each conversation: session, a subagent's name, its turns' tokens, its calls."""
+    found = [
+        (
+            None if name == "mini-swe-agent" else str(thread["session_id"].iloc[0]),
+            str(thread_id).rpartition("/agent-")[2] if "/agent-" in str(thread_id) else None,
+            list(zip(thread["isl"], thread["isl_cached"], thread["osl"], strict=True)),
+            dict(zip(*(calls[calls["thread_id"] == thread_id][column] for column in ("call_id", "name")), strict=True)),
+        )
+        for thread_id, thread in turns.groupby("thread_id")
+    ]
+    return sorted(found, key=str)
 
 
 def test_turns_are_what_vllm_counted(recorded: Recorded) -> None:
@@ -108,21 +131,39 @@ def test_turns_are_what_vllm_counted(recorded: Recorded) -> None:
 def test_conversations_are_the_agents_own(recorded: Recorded) -> None:
     turns, calls = recorded.turns(), recorded.calls()
     work = turns[turns["kind"] != "utility"]
-    ours = [
-        (
-            None if recorded.name == "mini-swe-agent" else str(thread["session_id"].iloc[0]),
-            str(thread_id).rpartition("/agent-")[2] if "/agent-" in str(thread_id) else None,
-            list(zip(thread["isl"], thread["isl_cached"], thread["osl"], strict=True)),
-            dict(zip(*(calls[calls["thread_id"] == thread_id][column] for column in ("call_id", "name")), strict=True)),
-        )
-        for thread_id, thread in work.groupby("thread_id")
-    ]
     told = [(it.session, it.name, it.turns, it.calls) for it in recorded.told]
-    assert sorted(ours, key=str) == sorted(told, key=str)
+    assert in_one_form(recorded.name, work, calls) == sorted(told, key=str)
     # OpenCode asks for a title of each session; the others send nothing but their work here.
     titles = turns[turns["kind"] == "utility"]
     assert len(titles) == (SESSIONS if recorded.name == "opencode" else 0)
     assert titles["turn"].tolist() == [0] * len(titles)
+
+
+def test_an_agents_own_log_imports_to_what_was_recorded(recorded: Recorded, tmp_path: Path) -> None:
+    run = agentbench.import_traces([home / LOGS[recorded.name] for home in recorded.homes], out=tmp_path / "imported")
+    assert run.manifest["settings"]["formats"] == [recorded.name]
+    assert run.manifest["counts"]["records_left_out"] == 0
+    theirs, calls = frame(run, "turns"), frame(run, "tool_calls")
+    # OpenCode keeps no request for a title; all else that the proxy saw is in the logs.
+    turns = recorded.turns()
+    work = turns[turns["kind"] != "utility"]
+    assert in_one_form(recorded.name, theirs, calls) == in_one_form(recorded.name, work, recorded.calls())
+    assert set(theirs["agent"]) == {recorded.name}
+    assert sorted(theirs["kind"]) == sorted(work["kind"])
+    assert sorted(theirs["model"]) == sorted(work["model"])
+    ours = recorded.calls().set_index("call_id").sort_index()
+    calls = calls.set_index("call_id").sort_index()
+    assert calls["arguments"].map(json.loads).tolist() == ours["arguments"].map(json.loads).tolist()
+    answered, seen = calls["result_time"].notna(), ours["result_time"].notna()
+    assert answered.all()
+    # mini-swe-agent's last command ends it: its log has what came of it, no request does.
+    assert (answered & ~seen).sum() == (SESSIONS if recorded.name == "mini-swe-agent" else 0)
+    # Again, and the logs have nothing new.
+    progress = agentbench.ImportProgress()
+    sources = [home / LOGS[recorded.name] for home in recorded.homes]
+    agentbench.import_traces(sources, out=tmp_path / "imported", update=True, progress=progress)
+    assert progress.nothing_new
+    assert progress.refused == []
 
 
 def test_subagents_have_their_parent(recorded: Recorded) -> None:

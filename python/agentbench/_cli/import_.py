@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from rich.text import Text
+from rich.progress import BarColumn, DownloadColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from agentbench import IMPORT_FORMATS, ImportProgress, import_traces
 
@@ -31,8 +31,13 @@ PROBLEMS_SHOWN = 10
     type=click.Choice(IMPORT_FORMATS),
     help="The format of every source.  [default: told by each file's first records]",
 )
+@click.option(
+    "--update",
+    is_flag=True,
+    help="Add to the import at --out what is new: files not yet seen, and what others have grown by.  [default: off]",
+)
 @click.option("--threads", type=click.IntRange(min=1), help="Threads that parse.  [default: one for each CPU]")
-def command(sources: tuple[Path, ...], out: Path, layout: str | None, threads: int | None) -> int:
+def command(sources: tuple[Path, ...], out: Path, layout: str | None, *, update: bool, threads: int | None) -> int:
     """Make a run directory of what others have recorded: logs of agents, published data sets.
 
     What a format does not tell stays null, and is said for which analysis or replay it is missing. A record that
@@ -43,29 +48,47 @@ def command(sources: tuple[Path, ...], out: Path, layout: str | None, threads: i
     watcher = threading.Thread(target=_watch, args=(progress, ended), daemon=True)
     watcher.start()
     try:
-        run = import_traces(sources, out=out, format=layout, threads=threads, progress=progress, argv=masked_argv())
+        run = import_traces(
+            sources, out=out, format=layout, update=update, threads=threads, progress=progress, argv=masked_argv()
+        )
     except KeyboardInterrupt:
         print_error("interrupted; nothing was written")
         return INTERRUPTED
     finally:
         ended.set()
         watcher.join()
-    _tell(run, out)
+    for refused in progress.refused:
+        print_warning(refused)
+    if progress.nothing_new:
+        results().print(f"nothing new: {out} is as it was", soft_wrap=True)
+        return 0
+    _tell(run, out, progress)
     return 0
 
 
 def _watch(progress: ImportProgress, ended: threading.Event) -> None:
+    bar = Progress(
+        TextColumn("importing"),
+        BarColumn(),
+        TaskProgressColumn(),
+        DownloadColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[told]}"),
+        auto_refresh=False,
+    )
+    task = bar.add_task("importing", total=None, told="")
     with Status() as status:
         while not ended.wait(0.2):
             counts = progress.read()
-            line = (
-                f"importing: {counts['pieces_done']:,} of {counts['pieces']:,} sources, {counts['turns']:,} turns,"
+            told = (
+                f"{counts['pieces_done']:,} of {counts['pieces']:,} sources, {counts['turns']:,} turns,"
                 f" {counts['tool_calls']:,} tool calls, {counts['problems']:,} records left out"
             )
-            status.show(Text(line), line)
+            bar.update(task, total=counts["bytes"] or None, completed=counts["bytes_read"], told=told)
+            status.show(bar.get_renderable(), f"importing: {told}")
 
 
-def _tell(run: Run, out: Path) -> None:
+def _tell(run: Run, out: Path, progress: ImportProgress) -> None:
     manifest = run.manifest
     rows, counts, settings = manifest["rows"], manifest["counts"], manifest["settings"]
     results().print(
@@ -73,6 +96,9 @@ def _tell(run: Run, out: Path) -> None:
         f" {rows.get('turn_traces', 0):,} turns, {rows.get('tool_calls', 0):,} tool calls written to {out}",
         soft_wrap=True,
     )
+    if settings.get("updates"):
+        new = progress.read()
+        print_note(f"new of these: {new['turns']:,} turns, {new['tool_calls']:,} tool calls")
     if counts["turns_told_again"]:
         print_note(f"{counts['turns_told_again']:,} turns that several files tell are counted once")
     for lack in settings["lacks"]:
