@@ -14,7 +14,7 @@ library reads without a copy.
 
 import logging as _logging
 
-from agentbench import analysis, exceptions, harness, load
+from agentbench import agent, analysis, exceptions, harness, load
 from agentbench._collect import CollectProgress, collect, collect_async
 from agentbench._core import (
     APIS,
@@ -64,6 +64,21 @@ from agentbench._recording import (
     sample_trace,
 )
 from agentbench._report import Comparison, History, Report, compare, history, report
+from agentbench.agent import (
+    Agent,
+    AgentProgress,
+    AgentResult,
+    CommandCheck,
+    FileCheck,
+    Session,
+    Task,
+    Tool,
+    ToolError,
+    Workspace,
+    run_agents,
+    run_agents_async,
+    tool,
+)
 from agentbench.analysis import Analysis, Answer, analyze
 
 __all__ = [
@@ -75,14 +90,19 @@ __all__ = [
     "PROFILES",
     "SPEEDS",
     "TIERS",
+    "Agent",
+    "AgentProgress",
+    "AgentResult",
     "AgentbenchError",
     "Analysis",
     "Answer",
     "Capacity",
     "CollectProgress",
+    "CommandCheck",
     "Comparison",
     "ConfigError",
     "Exported",
+    "FileCheck",
     "GpuError",
     "Handle",
     "History",
@@ -94,11 +114,17 @@ __all__ = [
     "Replay",
     "Report",
     "Run",
+    "Session",
     "SimulatedEngine",
     "Table",
+    "Task",
+    "Tool",
+    "ToolError",
     "TraceError",
     "UpstreamError",
+    "Workspace",
     "__version__",
+    "agent",
     "analysis",
     "analyze",
     "capacity",
@@ -128,9 +154,12 @@ __all__ = [
     "replay",
     "replay_async",
     "report",
+    "run_agents",
+    "run_agents_async",
     "sample_trace",
     "synthesize",
     "synthesize_async",
+    "tool",
 ]
 
 # The core logs lifecycle events under "agentbench"; a program that sets up no logging sees none.

@@ -32,6 +32,7 @@ __all__ = [
     "PROFILES",
     "SPEEDS",
     "TIERS",
+    "AgentRun",
     "AgentbenchError",
     "Capacity",
     "ConfigError",
@@ -806,6 +807,142 @@ class Fleet:
 
     def finish(self) -> Run:
         """Close the run directory and open it."""
+
+@final
+class AgentRun(Handle):
+    """A run of live agents: sends the requests that Python makes, measures and records them, and polls the engine.
+
+    Requests go to the engine without a proxy between. ``requests`` and ``trajectories`` have the meanings of a replay,
+    ``turn_traces``, ``messages`` and ``tool_calls`` those of a capture. ``agentbench.run_agents`` makes one.
+
+    Parameters
+    ----------
+    url
+        Base URL of the engine.
+    out
+        The run directory to make; it must not exist, or be empty.
+    agents
+        Agents at work at once.
+    tasks
+        Tasks that they work through.
+    dataset
+        What is worked on, for the manifest.
+    api
+        ``chat``, ``messages``, ``responses``; ``auto`` takes the first of these that answers.
+    model
+        The model asked for; by default the one that the engine names.
+    api_key
+        Sent to the engine, never written down.
+    connect_timeout_s, first_byte_timeout_s, idle_timeout_s, request_timeout_s
+        As of `Replay`. A request that failed is not sent again.
+    metrics_url, poll_interval_s, power, gpus, engine_pid, idle_baseline_s, pue, argv, settings
+        As of `Proxy`.
+
+    Raises
+    ------
+    ConfigError
+        When an argument is wrong.
+    """
+
+    def __new__(
+        cls,
+        *,
+        url: str,
+        out: str | PathLike[str],
+        agents: int,
+        tasks: int,
+        dataset: str,
+        api: str = "auto",
+        model: str | None = None,
+        api_key: str | None = None,
+        connect_timeout_s: float = 10.0,
+        first_byte_timeout_s: float | None = ...,
+        idle_timeout_s: float | None = ...,
+        request_timeout_s: float | None = None,
+        metrics_url: str | None = ...,
+        poll_interval_s: float = 0.1,
+        power: str = ...,
+        gpus: Sequence[str] | None = None,
+        engine_pid: int | None = None,
+        idle_baseline_s: float | None = None,
+        pue: float | None = None,
+        argv: Sequence[str] | None = None,
+        settings: Mapping[str, Any] | None = None,
+    ) -> Self: ...
+    @property
+    def out(self) -> Path:
+        """The run directory."""
+
+    @property
+    def api(self) -> str:
+        """The API that requests are to speak; known once it was started, like `model` and `continuous_usage`."""
+
+    @property
+    def model(self) -> str:
+        """The model that they are to name."""
+
+    @property
+    def continuous_usage(self) -> bool:
+        """Whether chunks tell the tokens so far where a Chat request asks for it."""
+
+    def progress(self) -> ReplayProgress:
+        """Return how far it is; trajectories are tasks."""
+
+    def send_async(
+        self,
+        body: bytes,
+        *,
+        trajectory_id: str,
+        agent_id: int,
+        invocation: int,
+        turn: int,
+        ready_for_s: float = 0.0,
+        tool_time_ms: float | None = None,
+    ) -> Awaitable[dict[str, Any]]:
+        """Send a request and record it; a caller that stops waiting cuts it off.
+
+        Parameters
+        ----------
+        body
+            The request's body, with ``"stream": true``.
+        trajectory_id, agent_id, invocation, turn
+            Whose request it is, as in the table.
+        ready_for_s
+            Seconds since all that it is made of was there.
+        tool_time_ms
+            Milliseconds that the tools took whose results it brings.
+
+        Returns
+        -------
+        Awaitable[dict]
+            ``status``, ``error``, ``http_status``, ``stop_reason``, ``finish_reason``, ``blocks`` (what was generated,
+            in order), ``items`` (of Responses, JSON each), ``ttft_ms``, ``e2e_ms``, ``prompt_tokens``,
+            ``cached_tokens``, ``completion_tokens``. A request that failed is a row and an answer with its error.
+        """
+
+    def task_started(self, trajectory_id: str) -> None:
+        """An agent has taken up a task."""
+
+    def task_ended_async(self, end: Mapping[str, Any]) -> Awaitable[None]:
+        """Write a task's row, with what its caller knows, once none of its requests is on its way."""
+
+    def nothing_left(self) -> None:
+        """An agent finds no task that is left."""
+
+    def all_done(self) -> None:
+        """Every task was worked through: the run was not told to stop."""
+
+    def stop(self) -> Run:
+        """Cut what is open, close the tables, write ``summary.json`` and return the run."""
+
+    def stop_async(self) -> Awaitable[Run]:
+        """`stop` without blocking the event loop."""
+
+    def wait(self) -> Run:
+        """Wait until somebody has stopped it, and return the run."""
+
+    def wait_async(self) -> Awaitable[Run]:
+        """`wait` without blocking the event loop."""
 
 @final
 class Replay(Handle):

@@ -293,7 +293,7 @@ impl Queue {
     }
 
     /// Queues an exchange, or drops it where there is no room and counts the loss.
-    fn offer(&self, exchange: Box<Exchange>) {
+    pub(super) fn offer(&self, exchange: Box<Exchange>) {
         let size = exchange.held_bytes();
         let before = self.held_bytes.fetch_add(size, Ordering::Relaxed);
         let sent = if before + size > self.limit_bytes {

@@ -8,6 +8,7 @@ mod agent;
 mod body;
 mod connection;
 mod content;
+mod direct;
 mod exchange;
 mod forward;
 mod front;
@@ -41,6 +42,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+pub use direct::{DirectCapture, DirectEnd, DirectExchange};
 pub use routing::Routing;
 pub use stats::{CaptureStats, EngineTraffic, LatestTurn};
 pub use switches::{Change, ConvertTo, Switches};

@@ -7,6 +7,7 @@
 // Extracted arguments and `Py` handles are passed by value by the macros' contract.
 #![allow(clippy::needless_pass_by_value)]
 
+mod agent;
 mod arrow;
 mod capacity;
 mod comparison;
@@ -44,6 +45,8 @@ const APIS: [&str; 6] = ["auto", "recorded", "messages", "chat", "completions", 
 mod core {
     use pyo3::prelude::*;
 
+    #[pymodule_export]
+    use super::agent::PyAgentRun;
     #[pymodule_export]
     use super::arrow::PyTable;
     #[pymodule_export]

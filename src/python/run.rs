@@ -130,7 +130,7 @@ impl PyRun {
     fn summarize<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let run = Arc::clone(&self.run);
         match run.manifest().kind {
-            RunKind::Replay | RunKind::Capacity => {
+            RunKind::Replay | RunKind::Capacity | RunKind::Agent => {
                 json::to_python(py, &runtime::wait_blocking(py, move || summarize_run(&run))?)
             }
             _ => json::to_python(py, &runtime::wait_blocking(py, move || summarize_capture(&run))?),

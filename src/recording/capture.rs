@@ -179,7 +179,7 @@ fn redact_manifest(manifest: &mut Manifest, masker: &Masker) {
     }
 }
 
-fn note_capture(manifest: &mut Manifest, stats: &CaptureStats) {
+pub(super) fn note_capture(manifest: &mut Manifest, stats: &CaptureStats) {
     let counts = [
         ("requests", stats.requests),
         ("turns", stats.turns),

@@ -1,9 +1,10 @@
-//! Capture or replay, polling, power and the run directory composed into one recording.
+//! Capture, replay or live agents, polling, power and the run directory composed into one recording.
 //!
 //! The parts know nothing of each other: this module starts them in the right order (writer, power,
 //! poller, then traffic), stops them in the reverse one, and completes the manifest. What a row means is the
 //! parts' own affair. What can be refused is refused before the run directory is made.
 
+mod agent;
 mod capacity;
 mod capture;
 mod capture_summary;
@@ -17,6 +18,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub use agent::{AgentRecording, AgentRecordingConfig, AgentSender};
 pub use capacity::{CapacityProgress, CapacityRecording, CapacityRecordingConfig, SearchConfig};
 pub use capture::{CaptureRecording, CaptureRecordingConfig};
 pub use capture_summary::{CaptureSummary, ToolFigures, summarize_capture};

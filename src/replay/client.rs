@@ -12,7 +12,7 @@ use bytes::Bytes;
 use reqwest::header::{
     ACCEPT, AUTHORIZATION, CONTENT_TYPE, DATE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER,
 };
-use reqwest::{RequestBuilder, Response, Url};
+use reqwest::{RequestBuilder, Response, StatusCode, Url};
 use tokio_util::sync::CancellationToken;
 
 use super::attempts::{Cause, Failure, RequestKey, Retries, Timeouts, retry_after};
@@ -60,6 +60,15 @@ pub struct Exchange {
     pub cancelled: bool,
     /// Every attempt, the last one too.
     pub attempts: Vec<Attempt>,
+}
+
+/// What came over the wire in answer to the last attempt, as it came: for whoever records it.
+#[derive(Debug, Default)]
+pub struct Wire {
+    /// Status and headers; none where no response came.
+    pub head: Option<(StatusCode, HeaderMap)>,
+    /// The body's pieces, each with its arrival.
+    pub pieces: Vec<(i64, Bytes)>,
 }
 
 /// What one attempt came to.
@@ -127,6 +136,18 @@ impl Client {
         key: RequestKey,
         abort: &CancellationToken,
     ) -> Exchange {
+        self.send_copied(api, body, key, abort, None).await
+    }
+
+    /// The same, with a copy of what came in answer to the last attempt.
+    pub async fn send_copied(
+        &self,
+        api: Api,
+        body: Bytes,
+        key: RequestKey,
+        abort: &CancellationToken,
+        mut wire: Option<&mut Wire>,
+    ) -> Exchange {
         let mut exchange = Exchange::default();
         loop {
             let request = self.http.post(self.url(api)).body(body.clone());
@@ -135,7 +156,11 @@ impl Client {
                 exchange.sent_ns = start_ns;
             }
             let end_ns = self.timeouts.end_ns(exchange.sent_ns);
-            let attempted = self.attempt(api, request, start_ns, end_ns, abort).await;
+            if let Some(wire) = &mut wire {
+                **wire = Wire::default();
+            }
+            let times = (start_ns, end_ns);
+            let attempted = self.attempt(api, request, times, abort, wire.as_deref_mut()).await;
             let retry_after = attempted.retry_after;
             exchange.keep(attempted);
             let Some(wait) = self.wait(&exchange, retry_after, key) else { return exchange };
@@ -169,9 +194,9 @@ impl Client {
         &self,
         api: Api,
         request: RequestBuilder,
-        start_ns: i64,
-        end_ns: Option<i64>,
+        (start_ns, end_ns): (i64, Option<i64>),
         abort: &CancellationToken,
+        mut wire: Option<&mut Wire>,
     ) -> Attempted {
         let mut reader = ResponseReader::new(api);
         let mut head = Head::default();
@@ -182,7 +207,10 @@ impl Client {
                 .await?
                 .map_err(|error| self.failed_send(&error))?;
             head = self.head(&response);
-            self.read(api, response, &mut reader, &mut silence).await?;
+            if let Some(wire) = &mut wire {
+                wire.head = Some((response.status(), response.headers().clone()));
+            }
+            self.read(api, response, &mut reader, &mut silence, wire).await?;
             Ok(())
         };
         let in_time = async {
@@ -241,9 +269,14 @@ impl Client {
         mut response: Response,
         reader: &mut ResponseReader,
         silence: &mut Silence,
+        mut wire: Option<&mut Wire>,
     ) -> std::result::Result<(), Failure> {
         if !response.status().is_success() {
-            return Err(refusal(api, response, silence).await);
+            let status = response.status().as_u16();
+            let body = self.error_body(response, silence, wire).await;
+            let message = parse_reply(api, &body).error.unwrap_or_default();
+            let text = format!("http {status}: {}", clip(&message));
+            return Err(Failure::new(Cause::Status(status), text));
         }
         let content_type = response.headers().get(CONTENT_TYPE).and_then(|it| it.to_str().ok());
         if let Some(other) = content_type.filter(|it| !it.starts_with("text/event-stream")) {
@@ -256,6 +289,9 @@ impl Client {
                     let now_ns = self.clock.now_ns();
                     silence.broken_at(now_ns);
                     reader.take(&bytes, now_ns);
+                    if let Some(wire) = &mut wire {
+                        wire.pieces.push((now_ns, bytes));
+                    }
                 }
                 Ok(None) => return Ok(()),
                 Err(error) => {
@@ -264,6 +300,26 @@ impl Client {
                 }
             }
         }
+    }
+
+    /// The body of an answer that is no success, as far as it is looked at.
+    async fn error_body(
+        &self,
+        mut response: Response,
+        silence: &mut Silence,
+        mut wire: Option<&mut Wire>,
+    ) -> Vec<u8> {
+        let mut body = Vec::new();
+        while let Ok(Ok(Some(bytes))) = silence.unless_too_long(response.chunk()).await {
+            body.extend_from_slice(&bytes);
+            if let Some(wire) = &mut wire {
+                wire.pieces.push((self.clock.now_ns(), bytes));
+            }
+            if body.len() >= ERROR_BODY_LIMIT_BYTES {
+                break;
+            }
+        }
+        body
     }
 
     fn failed_send(&self, error: &reqwest::Error) -> Failure {
@@ -330,20 +386,6 @@ fn whole(received: &Received) -> std::result::Result<(), Failure> {
         return Err(Failure::new(Cause::Broken, text));
     }
     Ok(())
-}
-
-/// An answer that is no success, with the text that it gives.
-async fn refusal(api: Api, mut response: Response, silence: &mut Silence) -> Failure {
-    let status = response.status().as_u16();
-    let mut body = Vec::new();
-    while let Ok(Ok(Some(bytes))) = silence.unless_too_long(response.chunk()).await {
-        body.extend_from_slice(&bytes);
-        if body.len() >= ERROR_BODY_LIMIT_BYTES {
-            break;
-        }
-    }
-    let message = parse_reply(api, &body).error.unwrap_or_default();
-    Failure::new(Cause::Status(status), format!("http {status}: {}", clip(&message)))
 }
 
 /// The deepest cause, which is what says something; the URL, which may hold credentials, stays out.

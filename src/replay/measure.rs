@@ -4,6 +4,7 @@
 //! Pure; each figure is a function of columns of `requests`, so that it can be recomputed from the
 //! table.
 
+use crate::api::{Reply, ReplyBlock};
 use crate::trace::record::{OutputLength, RequestRow, RequestStatus};
 
 /// Time per output token after the first: from the first to the last chunk with output, over the
@@ -77,6 +78,24 @@ pub fn new_prompt_tokens(row: &RequestRow) -> Option<u64> {
     Some(row.prompt_tokens?.saturating_sub(row.cached_tokens?))
 }
 
+/// Why generation stopped, in one vocabulary for all APIs. Responses says only that it is through, so
+/// there a call in the reply tells what for.
+pub fn finish_reason(reply: &Reply) -> Option<String> {
+    let said = reply.stop_reason.as_deref()?;
+    let calls = || reply.blocks.iter().any(|block| matches!(block, ReplyBlock::ToolCall { .. }));
+    Some(
+        match said {
+            "completed" if calls() => "tool_calls",
+            "completed" | "end_turn" | "stop_sequence" => "stop",
+            "max_tokens" | "max_output_tokens" => "length",
+            "tool_use" | "function_call" => "tool_calls",
+            "refusal" => "content_filter",
+            other => other,
+        }
+        .to_owned(),
+    )
+}
+
 /// Whether the output has the length asked for, within min(5 % of the target, 50 tokens).
 pub fn output_length(target: Option<u64>, completion_tokens: Option<u64>) -> OutputLength {
     let (Some(target), Some(came)) = (target, completion_tokens) else {
@@ -141,6 +160,29 @@ mod tests {
         let unknown = RequestRow { chunk_tokens: Vec::new(), ..row(&[40.0, 40.0], &[1, 4, 4]) };
         assert_eq!(itl_ms(&unknown), Some(10.0));
         assert_eq!(token_gaps(&unknown), []);
+    }
+
+    #[test]
+    fn every_api_ends_for_the_same_reasons() {
+        let call =
+            ReplyBlock::ToolCall { id: "c".into(), name: "ls".into(), arguments: "{}".into() };
+        for (said, calls, expected) in [
+            (Some("stop"), false, Some("stop")),
+            (Some("tool_calls"), true, Some("tool_calls")),
+            (Some("end_turn"), false, Some("stop")),
+            (Some("tool_use"), true, Some("tool_calls")),
+            (Some("max_tokens"), false, Some("length")),
+            (Some("completed"), false, Some("stop")),
+            (Some("completed"), true, Some("tool_calls")),
+            (Some("max_output_tokens"), true, Some("length")),
+            (Some("refusal"), false, Some("content_filter")),
+            (Some("pause_turn"), false, Some("pause_turn")),
+            (None, true, None),
+        ] {
+            let blocks = if calls { vec![call.clone()] } else { Vec::new() };
+            let reply = Reply { blocks, stop_reason: said.map(str::to_owned), ..Reply::default() };
+            assert_eq!(finish_reason(&reply).as_deref(), expected, "{said:?} {calls}");
+        }
     }
 
     #[test]

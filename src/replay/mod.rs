@@ -5,6 +5,9 @@
 //! with what bytes, `client` sends and stamps, `summary` says what the rows come to. Run directories
 //! and polls of the engine are the recording's affair.
 
+pub mod agent_figures;
+pub mod agents;
+pub mod agents_asked;
 pub mod arrivals;
 mod asked;
 mod asked_words;
@@ -30,6 +33,7 @@ pub mod power_figures;
 pub mod power_window;
 pub mod prefix_hits;
 pub mod progress;
+mod request_row;
 mod resolve;
 pub mod response;
 mod routes;
@@ -53,6 +57,8 @@ mod watch;
 pub mod window;
 pub mod words;
 
+pub use agents::{AgentAnswer, AgentLoad, AgentRequest, TaskEnd};
+pub use agents_asked::{AgentLoadConfig, PreparedAgents};
 pub use arrivals::{Arrivals, OpenLoop, PacingWords};
 pub use attempts::{Retries, Timeouts};
 pub use progress::ReplayProgress;

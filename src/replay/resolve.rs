@@ -60,6 +60,7 @@ pub(super) fn settings(
         url: engine.info.url.clone(),
         model: engine.model.clone(),
         simulated: engine.info.simulated,
+        live_agents: false,
         synthetic_trace: run.manifest().synthetic,
         trace: TraceIdentity::of(run, plan),
         agents,

@@ -3,7 +3,7 @@
 //! Pure: bytes and stamps in, rows' columns out. What events mean is `api`'s to say; bytes come from
 //! `client`.
 
-use crate::api::{Api, Reply, ReplyDecoder};
+use crate::api::{Api, Reply, ReplyBlock, ReplyDecoder};
 use crate::clock::elapsed_ms;
 
 /// Reads one stream. Every event is stamped with the arrival of the bytes that ended it.
@@ -13,6 +13,8 @@ pub struct ResponseReader {
     outputs: Vec<Output>,
     unknown_tokens: bool,
     tokens_counted: u64,
+    first_reasoning_ns: Option<i64>,
+    first_visible_ns: Option<i64>,
 }
 
 /// A chunk whose delta carries text, reasoning or a tool call.
@@ -27,6 +29,10 @@ struct Output {
 pub struct Received {
     /// The first chunk with output.
     pub first_output_ns: Option<i64>,
+    /// The first chunk with reasoning.
+    pub first_reasoning_ns: Option<i64>,
+    /// The first chunk with text or a tool call.
+    pub first_visible_ns: Option<i64>,
     /// The last chunk with output.
     pub last_output_ns: Option<i64>,
     /// Gaps between output chunks.
@@ -45,6 +51,8 @@ impl ResponseReader {
             outputs: Vec::new(),
             unknown_tokens: false,
             tokens_counted: 0,
+            first_reasoning_ns: None,
+            first_visible_ns: None,
         }
     }
 
@@ -56,6 +64,9 @@ impl ResponseReader {
             let (event, rest) = bytes.split_at(event_end(bytes));
             bytes = rest;
             let fed = self.decoder.feed(event);
+            if fed.output_chunks > 0 {
+                self.see_kinds(at_ns);
+            }
             let counted = fed.completion_tokens_so_far;
             for index in 0..fed.output_chunks {
                 let last_of_piece = index + 1 == fed.output_chunks;
@@ -70,6 +81,24 @@ impl ResponseReader {
         }
     }
 
+    /// Stamps the first output of either kind, which is what the reply holds for the first time.
+    fn see_kinds(&mut self, at_ns: i64) {
+        if self.first_reasoning_ns.is_some() && self.first_visible_ns.is_some() {
+            return;
+        }
+        for block in &self.decoder.reply().blocks {
+            let first = match block {
+                ReplyBlock::Reasoning { text, .. } if !text.is_empty() => {
+                    &mut self.first_reasoning_ns
+                }
+                ReplyBlock::Text { text } if !text.is_empty() => &mut self.first_visible_ns,
+                ReplyBlock::ToolCall { .. } => &mut self.first_visible_ns,
+                ReplyBlock::Reasoning { .. } | ReplyBlock::Text { .. } => continue,
+            };
+            first.get_or_insert(at_ns);
+        }
+    }
+
     /// The first chunk with output so far.
     pub fn first_output_ns(&self) -> Option<i64> {
         self.outputs.first().map(|output| output.at_ns)
@@ -81,6 +110,8 @@ impl ResponseReader {
         let tokens = self.outputs.iter().map(|output| output.tokens);
         Received {
             first_output_ns: stamps().next(),
+            first_reasoning_ns: self.first_reasoning_ns,
+            first_visible_ns: self.first_visible_ns,
             last_output_ns: stamps().next_back(),
             chunk_gap_ms: stamps().zip(stamps().skip(1)).map(|(a, b)| elapsed_ms(a, b)).collect(),
             chunk_tokens: if self.unknown_tokens { Vec::new() } else { tokens.collect() },
@@ -187,6 +218,29 @@ mod tests {
             &[20.0],
             &[1, 1],
         );
+    }
+
+    #[test]
+    fn reasoning_and_what_the_user_sees_have_first_chunks_of_their_own() {
+        let call =
+            r#"{"tool_calls":[{"index":0,"id":"c","function":{"name":"ls","arguments":""}}]}"#;
+        let reasoning = |text: &str| chat(&format!(r#"{{"reasoning_content":"{text}"}}"#), None);
+        for (pieces, expected) in [
+            (vec![(10, reasoning("hm")), (20, reasoning("so")), (30, text("a", None))], (10, 30)),
+            (vec![(10, chat(r#"{"content":""}"#, None)), (20, text("a", None))], (0, 20)),
+            (vec![(5, reasoning("hm")), (25, chat(call, None))], (5, 25)),
+            (vec![(5, reasoning("hm"))], (5, 0)),
+            (vec![], (0, 0)),
+        ] {
+            let mut reader = ResponseReader::new(Api::Chat);
+            for (at_ms, piece) in &pieces {
+                reader.take(piece.as_bytes(), *at_ms);
+            }
+            let received = reader.finish();
+            let at = |ns: Option<i64>| ns.unwrap_or_default();
+            let seen = (at(received.first_reasoning_ns), at(received.first_visible_ns));
+            assert_eq!(seen, expected, "{pieces:?}");
+        }
     }
 
     #[test]

@@ -277,6 +277,8 @@ pub struct ReplaySettings {
     pub model: String,
     /// The embedded engine answered: the figures say nothing about any hardware.
     pub simulated: bool,
+    /// Nothing was sent again: agents made each request from what the engine had said.
+    pub live_agents: bool,
     /// The recording's text and times are made up.
     pub synthetic_trace: bool,
     /// Which recording was sent.

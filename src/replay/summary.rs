@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::agent_figures::{AgentFigures, agent_figures};
 use super::attempts::above_error_rate;
 use super::capacity_summary::{CapacityFigures, CapacitySettings, capacity_figures};
 use super::client_figures::{ClientFigures, Watched, client_figures};
@@ -180,6 +181,9 @@ pub struct Summary {
     pub power: Option<PowerFigures>,
     /// How the run was made.
     pub settings: ReplaySettings,
+    /// What live agents came to; only there for them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub agent: Option<Box<AgentFigures>>,
     /// What a capacity search came to; only there for one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub capacity: Option<CapacityFigures>,
@@ -358,8 +362,13 @@ pub fn summarize(
         engine,
         power: None,
         settings: settings.clone(),
+        agent: settings.live_agents.then(|| Box::new(agent_figures(trajectories, requests))),
         capacity: None,
     };
+    if let Some(agent) = &summary.agent {
+        summary.failed_because = summary.failed_because.take().or_else(|| agent.failed_because());
+        summary.notes.extend(agent.notes());
+    }
     add_notes(&mut summary, requests);
     summary
 }
@@ -389,7 +398,11 @@ fn labels(settings: &ReplaySettings) -> Labels {
         synthetic_trace: settings.synthetic_trace,
         converted: settings.routes.iter().any(|route| route.recorded != route.sent),
         output_length: worst.unwrap_or_default(),
-        load: "at fixed load, no service level".to_owned(),
+        load: if settings.live_agents {
+            "live agents, no service level".to_owned()
+        } else {
+            "at fixed load, no service level".to_owned()
+        },
     }
 }
 
@@ -483,7 +496,7 @@ fn prompt_tokens_deviation(row: &RequestRow) -> Option<f64> {
 }
 
 /// Columns with one value a request, and what follows from them.
-pub(super) const FIELDS: [(&str, Field); 21] = [
+pub(super) const FIELDS: [(&str, Field); 24] = [
     ("ttft_ms", |row| row.ttft_ms),
     ("last_token_ms", |row| row.last_token_ms),
     ("e2e_ms", |row| row.e2e_ms),
@@ -505,6 +518,9 @@ pub(super) const FIELDS: [(&str, Field); 21] = [
     ("lag_ms", |row| Some(row.lag_ms)),
     ("tool_wait_ms", |row| row.tool_wait_ms),
     ("attempts", |row| Some(f64::from(row.attempts))),
+    ("tool_time_ms", |row| row.tool_time_ms),
+    ("ttft_reasoning_ms", |row| row.ttft_reasoning_ms),
+    ("ttft_visible_ms", |row| row.ttft_visible_ms),
 ];
 
 fn with_failures(rows: &[&RequestRow]) -> WithFailures {
@@ -583,7 +599,9 @@ fn add_notes(summary: &mut Summary, requests: &[RequestRow]) {
              rates and latencies are not those of the recorded lengths"
         ));
     }
-    if summary.requests.sent > 0 && summary.steady.requests.sent == 0 {
+    // Of live agents the whole run is told: how long a task takes is theirs to say.
+    let tells_steady = summary.agent.is_none();
+    if tells_steady && summary.requests.sent > 0 && summary.steady.requests.sent == 0 {
         notes.push(
             if summary.open_loop.is_some() {
                 "no steady state: the last arrival was admitted, or the run's time was up, before the \

@@ -15,8 +15,8 @@ use super::attempts::RequestKey;
 use super::client::Exchange;
 use super::content::{Content, Conversation};
 use super::load::{Agent, Load};
-use super::measure::{output_length, tpot_ms};
 use super::plan::{PlannedRequest, SessionPlan, ThreadPlan};
+use super::request_row::request_row;
 use super::settings::OnError;
 use crate::clock::elapsed_ms;
 use crate::trace::record::{RequestRow, RequestStatus, TrajectoryRow};
@@ -215,7 +215,11 @@ impl<'run> Trajectory<'run> {
             live_calls_unanswered: live.map(|live| live.departures.calls_unanswered),
             live_results_of_other_tools: live.map(|live| live.departures.results_of_other_tools),
             live_arguments_malformed: live.map(|live| live.departures.arguments_malformed),
-            ..row(request, due_ns, load.clock.anchor_ns(), exchange)
+            turn: request.turn,
+            source_request_id: request.request_id.clone(),
+            tool_wait_ms: (!request.after.is_empty()).then_some(request.wait_ms),
+            planned_prompt_tokens: request.planned_prompt_tokens,
+            ..request_row(due_ns, load.clock.anchor_ns(), request.target_output_tokens, exchange)
         };
         self.count(&row);
         (row, ended_ns)
@@ -258,50 +262,7 @@ impl<'run> Trajectory<'run> {
             completion_tokens: self.totals.completion_tokens.load(Ordering::Relaxed),
             tool_wait_ms: self.totals.tool_wait_us.load(Ordering::Relaxed) as f64 / 1e3,
             level: self.load.level,
+            ..TrajectoryRow::default()
         }
-    }
-}
-
-/// What a request's exchange says, as columns; whose request it was is added by the caller.
-fn row(request: &PlannedRequest, due_ns: i64, anchor_ns: i64, exchange: Exchange) -> RequestRow {
-    let since_sent = |at_ns: i64| elapsed_ms(exchange.sent_ns, at_ns);
-    let received = exchange.received;
-    let usage = received.reply.usage;
-    let ttft_ms = received.first_output_ns.map(since_sent);
-    let last_token_ms = received.last_output_ns.map(since_sent);
-    let status = match (&exchange.failure, exchange.cancelled) {
-        (_, true) => RequestStatus::Cancelled,
-        (Some(_), false) => RequestStatus::Failed,
-        (None, false) => RequestStatus::Ok,
-    };
-    RequestRow {
-        turn: request.turn,
-        source_request_id: request.request_id.clone(),
-        due_at_ms: elapsed_ms(anchor_ns, due_ns),
-        sent_at_ms: elapsed_ms(anchor_ns, exchange.sent_ns),
-        lag_ms: elapsed_ms(due_ns, exchange.sent_ns),
-        tool_wait_ms: (!request.after.is_empty()).then_some(request.wait_ms),
-        ttft_ms,
-        last_token_ms,
-        e2e_ms: Some(since_sent(exchange.end_ns)),
-        tpot_ms: ttft_ms
-            .zip(last_token_ms)
-            .zip(usage.completion_tokens)
-            .and_then(|((first_ms, last_ms), tokens)| tpot_ms(first_ms, last_ms, tokens)),
-        chunk_gap_ms: received.chunk_gap_ms,
-        chunk_tokens: received.chunk_tokens,
-        prompt_tokens: usage.prompt_tokens,
-        completion_tokens: usage.completion_tokens,
-        cached_tokens: usage.cached_tokens,
-        planned_prompt_tokens: request.planned_prompt_tokens,
-        target_output_tokens: request.target_output_tokens,
-        output_length: output_length(request.target_output_tokens, usage.completion_tokens),
-        attempts: exchange.attempts.len() as u32,
-        attempt_log: exchange.attempts,
-        status,
-        error: exchange.failure.map(|failure| failure.text),
-        http_status: exchange.http_status,
-        stop_reason: received.reply.stop_reason,
-        ..RequestRow::default()
     }
 }

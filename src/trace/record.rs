@@ -465,7 +465,7 @@ pub enum RequestStatus {
     Ok,
     /// Status of 400 or above, a broken stream, an error event, or no answer.
     Failed,
-    /// The run ended before the answer did.
+    /// The run, or a live agent's time for its task, ended before the answer did.
     Cancelled,
 }
 
@@ -513,7 +513,7 @@ pub struct Attempt {
     pub error: Option<String>,
 }
 
-/// One request sent by a replay. All `*_ms` times are on the run clock or from the first attempt's
+/// One request sent by a replay or a live agent. All `*_ms` times are on the run clock or from the first attempt's
 /// start, as each field says.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
 #[serde(default)]
@@ -602,6 +602,16 @@ pub struct RequestRow {
     pub live_results_of_other_tools: Option<u32>,
     /// Its calls whose arguments are no JSON object, sent as an object that holds their text.
     pub live_arguments_malformed: Option<u32>,
+    /// Live agents: how long the tools ran whose results this request brings, from the first one's start to
+    /// the last one's end; null where it brings none.
+    pub tool_time_ms: Option<f64>,
+    /// First chunk with reasoning, from `sent_at_ms`; null where none came.
+    pub ttft_reasoning_ms: Option<f64>,
+    /// First chunk with text or a tool call, from `sent_at_ms`; null where none came.
+    pub ttft_visible_ms: Option<f64>,
+    /// `stop_reason` in one vocabulary whatever the API: `stop`, `length`, `tool_calls`, `content_filter`;
+    /// what is none of these as the API says it.
+    pub finish_reason: Option<String>,
 }
 
 /// One play of one recorded session by one agent.
@@ -626,7 +636,7 @@ pub struct TrajectoryRow {
     pub start_ms: f64,
     /// End of the last response, on the run clock.
     pub end_ms: Option<f64>,
-    /// Requests planned.
+    /// Requests planned; of a live agent, which plans none, those sent.
     pub n_planned: u32,
     /// Requests sent.
     pub n_sent: u32,
@@ -638,10 +648,29 @@ pub struct TrajectoryRow {
     pub prompt_tokens: u64,
     /// Output tokens, summed.
     pub completion_tokens: u64,
-    /// Tool waits, summed.
+    /// Tool waits, summed; of a live agent the time of its tools.
     pub tool_wait_ms: f64,
     /// Capacity: the level.
     pub level: Option<u32>,
+    /// Live agents: the task.
+    pub task_id: Option<String>,
+    /// Live agents: what ended the work: `done` (the model said so), `max_steps`, `time_limit`,
+    /// `failed_request`, `failed_tool` (the place of work broke) or `cancelled`.
+    pub outcome: Option<String>,
+    /// Live agents: the model ended its work by itself.
+    pub claimed: Option<bool>,
+    /// Live agents: what the task's check said; null where the task has none, or it could not run.
+    pub check_passed: Option<bool>,
+    /// Live agents: why the check did not pass, or did not run.
+    pub check_note: Option<String>,
+    /// Live agents: answers that the model gave.
+    pub steps: Option<u32>,
+    /// Live agents: tools that it called, malformed calls included.
+    pub tool_calls: Option<u32>,
+    /// Live agents: calls that came back as an error, malformed ones apart.
+    pub tool_errors: Option<u32>,
+    /// Live agents: calls of a tool that is not offered, or with arguments that do not fit it.
+    pub malformed_calls: Option<u32>,
 }
 
 /// One number of agents tried by a capacity search.

@@ -240,6 +240,10 @@ const REQUESTS: Columns = &[
     ("live_calls_unanswered", U32),
     ("live_results_of_other_tools", U32),
     ("live_arguments_malformed", U32),
+    ("tool_time_ms", F64),
+    ("ttft_reasoning_ms", F64),
+    ("ttft_visible_ms", F64),
+    ("finish_reason", Label),
 ];
 
 const TRAJECTORIES: Columns = &[
@@ -260,6 +264,15 @@ const TRAJECTORIES: Columns = &[
     ("completion_tokens", U64),
     ("tool_wait_ms", F64),
     ("level", U32),
+    ("task_id", Label),
+    ("outcome", Label),
+    ("claimed", Bool),
+    ("check_passed", Bool),
+    ("check_note", Label),
+    ("steps", U32),
+    ("tool_calls", U32),
+    ("tool_errors", U32),
+    ("malformed_calls", U32),
 ];
 
 const LEVELS: Columns = &[

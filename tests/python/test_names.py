@@ -21,7 +21,17 @@ HANDLES = [
     agentbench.SimulatedEngine,
 ]
 # These return at once or read what is there already, so a twin would say nothing new.
-WITHOUT_TWIN = {"analyze", "capture", "compare", "default_out", "history", "probe_gpus", "report", "sample_trace"}
+WITHOUT_TWIN = {
+    "analyze",
+    "capture",
+    "compare",
+    "default_out",
+    "history",
+    "probe_gpus",
+    "report",
+    "sample_trace",
+    "tool",
+}
 
 
 def test_all_names_what_is_public() -> None:

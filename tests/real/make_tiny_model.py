@@ -3,9 +3,10 @@
 Nothing is learned and nothing downloaded: the weights are written so that the next token depends on
 the current one alone. What the model does is therefore chosen by the chat template, which ends the prompt with
 an opening token for the tools that the request offers: Claude Code's `Bash`, Codex' `exec_command`, the `bash`
-of OpenCode and of mini-swe-agent. After it the model either calls that tool with one of a few harmless commands
-or says that it is done. Marks in a user's text change the one answer that follows: `[[spawn]]` starts two
-subagents where the agent has such a tool, `[[sleep]]` sleeps two seconds, `[[say]]` talks. Without tools it talks.
+of OpenCode and of mini-swe-agent, the `shell` and `edit` of our own live agents. After it the model either calls
+that tool with one of a few harmless commands or says that it is done. Marks in a user's text change the one answer
+that follows: `[[spawn]]` starts two subagents where the agent has such a tool, `[[sleep]]` sleeps two seconds,
+`[[say]]` talks. Without tools it talks.
 
 Which command, and whether the end has come, is left to vLLM's sampling, so the lengths of the sessions differ
 from run to run; what the tests assert holds for any length.
@@ -86,6 +87,18 @@ MINI = "<|use:bash-alone|>"
 # beginning from OpenCode's.
 MINI_START = call_start("bash").replace("<tool_call>", "<tool_call> ")
 MINI_COMMANDS = ("ls -la", "cat app.py", "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT")
+# Our own live agents: the first answer always makes one change, by two calls at once. It is right for one of the
+# built-in tasks and finds nothing to replace in the others, so checks of both kinds are seen. After it comes one of a
+# few calls, one of them with arguments that no tool takes, or the end.
+FIRST_EDIT = {"path": "app.py", "old": "return a - b", "new": "return a + b"}
+OWN_FIRST = call("list", {"path": "."}) + "</tool_call>" + call("edit", FIRST_EDIT)
+OWN_CALLS = (
+    call("shell", {"command": "ls -la"}),
+    call("read", {"path": "app.py"}),
+    call("read", {"file": "app.py"}),
+    call("search", {"pattern": "def "}) + "</tool_call>" + call("shell", {"command": "cat app.py"}),
+)
+OWN_START = "Next:"
 BEHAVIOURS = (
     Behaviour("<|use:Bash|>", call_start("Bash"), commands("Bash", "command", described=True)),
     Behaviour("<|use:bash|>", call_start("bash"), commands("bash", "command", described=True)),
@@ -96,6 +109,8 @@ BEHAVIOURS = (
     sleeping("exec_command", "cmd", described=False),
     spawning("Agent", description="Look at %", prompt=SUBTASK, subagent_type="general-purpose"),
     spawning("task", description="Look at %", prompt=SUBTASK, subagent_type="general"),
+    Behaviour("<|begin:own|>", OWN_FIRST, ("</tool_call>",), 1.0),
+    Behaviour("<|use:own|>", OWN_START, OWN_CALLS),
 )
 
 # ChatML with the tools listed for the hermes parser. Every part is rendered the same way from turn to
@@ -109,11 +124,13 @@ CHAT_TEMPLATE = (
     "{% set shell = 'Bash' if 'Bash' in offered.names else 'exec_command' if 'exec_command' in offered.names"
     " else 'bash' if 'bash' in offered.names else '' %}"
     "{% set spawner = 'Agent' if 'Agent' in offered.names else 'task' if 'task' in offered.names else '' %}"
-    "{% set told = namespace(spawn=false, sleep=false, say=false) %}"
+    "{% set own = not shell and 'shell' in offered.names and 'edit' in offered.names %}"
+    "{% set told = namespace(spawn=false, sleep=false, say=false, begun=false) %}"
     "{% macro opening() %}"
     "{% if told.say %}" + PLAIN + "{% elif told.spawn and spawner %}<|spawn:{{ spawner }}|>"
     "{% elif told.sleep and shell %}<|sleep:{{ shell }}|>"
     "{% elif shell == 'bash' and offered.names | length == 1 %}" + MINI + "{% elif shell %}<|use:{{ shell }}|>"
+    "{% elif own %}<|{{ 'use' if told.begun else 'begin' }}:own|>"
     "{% else %}" + PLAIN + "{% endif %}{% endmacro %}"
     "{% for message in messages %}"
     "{% set text = message.content if message.content is string else '' %}"
@@ -122,7 +139,7 @@ CHAT_TEMPLATE = (
     "{% for call in message.tool_calls or [] %}<tool_call>{{ ' ' if opening() == '" + MINI + "' else '' }}"
     '{"name": "{{ call.function.name }}", "arguments": {{ call.function.arguments | tojson }}}'
     "</tool_call>{% endfor %}<|im_end|>\n"
-    "{% set told.spawn = false %}{% set told.sleep = false %}{% set told.say = false %}"
+    "{% set told.spawn = false %}{% set told.sleep = false %}{% set told.say = false %}{% set told.begun = true %}"
     "{% else %}{{ part(message.role, text) }}"
     "{% if '[[spawn]]' in text %}{% set told.spawn = true %}{% endif %}"
     "{% if '[[sleep]]' in text %}{% set told.sleep = true %}{% endif %}"

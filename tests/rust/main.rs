@@ -3,6 +3,7 @@
 // The lint spares test functions only; what they call is test code as well.
 #![allow(clippy::unwrap_used)]
 
+mod agents;
 mod capacity;
 mod capture;
 mod engine;

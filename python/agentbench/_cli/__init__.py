@@ -16,6 +16,7 @@ import click
 from agentbench._core import AgentbenchError, __version__, build_profile
 
 from . import (
+    agent,
     analyze,
     capacity,
     capture,
@@ -56,6 +57,7 @@ def _with_defaults(command: click.Command) -> click.Command:
 
 
 for verb in (
+    agent,
     analyze,
     capacity,
     capture,

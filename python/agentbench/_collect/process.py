@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -35,15 +36,40 @@ class Exit:
     exit_code
         Its own, negative for a signal; 124 when its time was over; None when it did not end by itself.
     ended
-        ``exited``, ``timed_out`` or ``interrupted``.
+        ``exited``, ``timed_out``, ``exceeded`` (its limits) or ``interrupted``.
     start, end
         Seconds since the Unix epoch.
+    reason
+        Which limit it exceeded.
     """
 
     exit_code: int | None
     ended: str
     start: float
     end: float
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a command and all that it starts may take.
+
+    Attributes
+    ----------
+    memory_bytes
+        Memory of all processes together, and address space of each.
+    file_bytes
+        The longest file that it may write, its output among them.
+    processes
+        Processes at once.
+    cpu_s
+        CPU time of each process.
+    """
+
+    memory_bytes: int
+    file_bytes: int
+    processes: int
+    cpu_s: float
 
 
 def run(
@@ -56,6 +82,7 @@ def run(
     limit_s: float,
     stop: threading.Event,
     cleanup: Sequence[str] | None = None,
+    limits: Limits | None = None,
 ) -> Exit:
     """Run a command to its end, its time limit, or until `stop` is set; its whole process tree ends with it.
 
@@ -71,6 +98,8 @@ def run(
         Ends it when set.
     cleanup
         A command to run when it is interrupted, be it because this process was killed.
+    limits
+        What it may take besides time.
 
     Raises
     ------
@@ -88,6 +117,7 @@ def run(
             "limit_s": limit_s,
             "grace_s": GRACE_SECONDS,
             "cleanup": list(cleanup) if cleanup else None,
+            "limits": asdict(limits) if limits else None,
         }
         start = time.time()
         supervisor = subprocess.Popen(  # noqa: S603 our own script
@@ -112,7 +142,8 @@ def _awaited(supervisor: subprocess.Popen[bytes], job: dict[str, Any], stop: thr
             raise AssertionError("both are pipes")
         supervisor.stdin.write(json.dumps(job).encode() + b"\n")
         supervisor.stdin.flush()
-        while supervisor.poll() is None and not stop.wait(LOOK_SECONDS):
+        # Its report, or its end, is seen at once: how long a command took is a figure.
+        while not select.select([supervisor.stdout], [], [], LOOK_SECONDS)[0] and not stop.is_set():
             pass
         # Its input at an end asks the supervisor to end the agent.
         supervisor.stdin.close()
@@ -125,4 +156,4 @@ def _awaited(supervisor: subprocess.Popen[bytes], job: dict[str, Any], stop: thr
         return Exit(None, "exited", start, end)
     if "error" in report:
         raise ProcessError(report["error"])
-    return Exit(report["exit_code"], report["ended"], start, end)
+    return Exit(report["exit_code"], report["ended"], start, end, report.get("reason"))

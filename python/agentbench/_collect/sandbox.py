@@ -107,12 +107,16 @@ class Bubblewrap(Sandbox):
         The agent's program, which is shown with what it is installed with.
     expose
         More paths to read.
+    sealed
+        No network, not even the machine's loopback, and a root that nothing can be written to either.
     """
 
     name = "bubblewrap"
 
-    def __init__(self, program: Path, binary: Path | None, expose: Sequence[Path]) -> None:
+    def __init__(self, program: Path, binary: Path | None, expose: Sequence[Path], *, sealed: bool = False) -> None:
         self._program = program
+        self._namespaces = (*NAMESPACES, *(NO_NETWORK if sealed else ()))
+        self._at_last = ("--remount-ro", "/") if sealed else ()
         self._shown = [*(installation(binary) if binary else []), *(path.absolute() for path in expose)]
 
     def workdir(self, place: Place) -> Path:
@@ -128,7 +132,16 @@ class Bubblewrap(Sandbox):
         writable = [("--bind", place.tmp, Path("/tmp")), ("--bind", place.home, place.home)]  # noqa: S108 its own
         writable.append(("--bind", place.tree, INSIDE))
         arguments = [*_system(), *accounts, *_flat(writable[:1]), *self._readable(), *_flat(writable[1:])]
-        call = [str(self._program), *NAMESPACES, *arguments, "--chdir", str(INSIDE), "--", *command]
+        call = [
+            str(self._program),
+            *self._namespaces,
+            *arguments,
+            *self._at_last,
+            "--chdir",
+            str(INSIDE),
+            "--",
+            *command,
+        ]
         return call, {**environment, "TMPDIR": "/tmp"}  # noqa: S108 its own
 
     def _readable(self) -> list[str]:
@@ -159,6 +172,7 @@ NAMESPACES = (
     *("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"),
     *("--hostname", "agent", "--cap-drop", "ALL", "--die-with-parent", "--new-session"),
 )
+NO_NETWORK = ("--unshare-net",)
 
 
 def choose(*, unsandboxed: bool, binary: Path | None, expose: Sequence[Path]) -> Sandbox:
@@ -187,9 +201,9 @@ def find() -> Path | None:
     return Path(found).absolute() if found else None
 
 
-def refusal(program: Path) -> str | None:
+def refusal(program: Path, *, sealed: bool = False) -> str | None:
     """Say why bubblewrap does not work here, None when it does: a kernel or a container may forbid namespaces."""
-    call = [str(program), *NAMESPACES, *_system(), "--", "true"]
+    call = [str(program), *NAMESPACES, *(NO_NETWORK if sealed else ()), *_system(), "--", "true"]
     try:
         result = subprocess.run(  # noqa: S603 the user's own bubblewrap
             call, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=TRY_SECONDS, check=False

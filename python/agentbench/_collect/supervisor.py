@@ -14,6 +14,7 @@ import contextlib
 import ctypes
 import json
 import os
+import resource
 import select
 import signal
 import subprocess
@@ -28,6 +29,8 @@ KILL_ROUNDS = 500
 KILL_SECONDS = 0.02
 LOOK_SECONDS = 0.05
 CLEANUP_SECONDS = 60
+LIMITS_LOOK_SECONDS = 0.2
+PAGE_BYTES = resource.getpagesize()
 
 
 def main() -> None:
@@ -67,7 +70,10 @@ def _run(job: dict[str, Any], wakeups: int) -> dict[str, Any]:
         agent = _start(job)
     except OSError as error:
         return {"error": f"cannot run {job['command'][0]}: {error.strerror}"}
-    status, why = _watch(agent, started + job["limit_s"], wakeups)
+    status, why, reason = _watch(agent, started + job["limit_s"], wakeups, job.get("limits"))
+    if why == "exceeded":
+        # What grows that fast is not asked to end.
+        return {"exit_code": None, "ended": why, "reason": reason}
     if status is None:
         _signal_all(signal.SIGTERM)
         status = _wait(agent, job["grace_s"])
@@ -85,33 +91,61 @@ def _start(job: dict[str, Any]) -> int:
         stdout=job["stdout"],
         stderr=job["stderr"],
         start_new_session=True,
-        preexec_fn=_default_signals,  # noqa: PLW1509 there is one thread
+        preexec_fn=lambda: _prepare(job.get("limits")),  # noqa: PLW1509 there is one thread
     )
     # Children are waited for here, all in one place.
     process.returncode = 0
     return process.pid
 
 
-def _default_signals() -> None:
+def _prepare(limits: dict[str, Any] | None) -> None:
+    if limits:
+        # The system keeps these for each process; what all of them take together is watched.
+        for kind, value in (
+            (resource.RLIMIT_AS, limits["memory_bytes"]),
+            (resource.RLIMIT_FSIZE, limits["file_bytes"]),
+            (resource.RLIMIT_CPU, int(limits["cpu_s"]) + 1),
+            (resource.RLIMIT_CORE, 0),
+        ):
+            hard = resource.getrlimit(kind)[1]
+            most = value if hard == resource.RLIM_INFINITY else min(value, hard)
+            resource.setrlimit(kind, (most, most))
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGPIPE, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)
 
 
-def _watch(agent: int, deadline: float, wakeups: int) -> tuple[int | None, str]:
-    """Wait for the agent, the deadline or the collector's end, whichever comes first."""
+def _watch(
+    agent: int, deadline: float, wakeups: int, limits: dict[str, Any] | None
+) -> tuple[int | None, str, str | None]:
+    """Wait for the agent, the deadline, a limit or the collector's end, whichever comes first."""
     while True:
         status = _reap(agent)
         if status is not None:
-            return status, "exited"
+            return status, "exited", None
         left = deadline - time.monotonic()
         if left <= 0:
-            return None, "timed_out"
-        ready, _, _ = select.select([0, wakeups], [], [], left)
+            return None, "timed_out", None
+        ready, _, _ = select.select([0, wakeups], [], [], min(left, LIMITS_LOOK_SECONDS) if limits else left)
         if wakeups in ready:
             with contextlib.suppress(BlockingIOError):
                 os.read(wakeups, 4096)
         if 0 in ready and not os.read(0, 4096):
-            return _reap(agent), "interrupted"
+            return _reap(agent), "interrupted", None
+        exceeded = _exceeded(limits) if limits and not ready else None
+        if exceeded:
+            return None, "exceeded", exceeded
+
+
+def _exceeded(limits: dict[str, Any]) -> str | None:
+    """Say which limit the processes exceed together, if any."""
+    processes = _descendants()
+    if len(processes) > limits["processes"]:
+        return f"it had more than {limits['processes']} processes"
+    taken = 0
+    for process in processes:
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            taken += int(Path(f"/proc/{process}/statm").read_bytes().split()[1]) * PAGE_BYTES
+    return f"it took more than {limits['memory_bytes'] >> 20} MiB of memory" if taken > limits["memory_bytes"] else None
 
 
 def _wait(agent: int, grace: float) -> int | None:

@@ -219,7 +219,11 @@ REQUESTS = [
         "live_calls_unanswered",
         "live_results_of_other_tools",
         "live_arguments_malformed",
+        "tool_time_ms",
+        "ttft_reasoning_ms",
+        "ttft_visible_ms",
     ),
+    *_always("word:stop_reason", "finish_reason"),
 ]
 
 TRAJECTORIES = [
@@ -241,6 +245,11 @@ TRAJECTORIES = [
         "tool_wait_ms",
         "level",
     ),
+    *_ids("task_id"),
+    *_always("word:task_outcome", "outcome"),
+    *_always("number", "claimed", "check_passed"),
+    _text("check_note"),
+    *_always("number", "steps", "tool_calls", "tool_errors", "malformed_calls"),
 ]
 
 CAPACITY_LEVELS = [

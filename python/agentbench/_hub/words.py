@@ -26,6 +26,7 @@ _WORDS = {
     "power_source": "nvml dcgm rapl constant",
     "output_length": "ok short long unverified",
     "status": "ok failed cancelled",
+    "task_outcome": "done max_steps time_limit failed_request failed_tool cancelled",
     "phase": "ramp warmup steady tail",
     "verdict": "pass fail invalid",
     "agent": """

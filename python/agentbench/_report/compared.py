@@ -13,6 +13,11 @@ if TYPE_CHECKING:
 
     from agentbench._report.fairness import Side
 
+TASKS = (
+    ("completed, by the check", "%", "completed_pct"),
+    ("claimed, by the model", "%", "claimed_pct"),
+    ("malformed calls", "%", "malformed_pct"),
+)
 Key = tuple[str, str, str]
 """Group, name and unit of a figure."""
 Known = tuple[float | None, tuple[str, str] | None]
@@ -27,6 +32,7 @@ def figures_of(side: Side) -> dict[Key, Known]:
     return dict(
         (
             *_result(summary.get("capacity")),
+            *_tasks(summary.get("agent")),
             *_latencies(summary),
             *_rates(summary),
             *_power(summary.get("power")),
@@ -40,6 +46,14 @@ def _result(capacity: dict[str, Any] | None) -> Iterator[tuple[Key, Known]]:
         yield ("result", "agents at the service level", "agents"), (capacity["max_agents"], None)
         for label, _, figure in levels.figures_of(capacity):
             yield ("result", label, ""), (figure["value"], None)
+
+
+def _tasks(agent: dict[str, Any] | None) -> Iterator[tuple[Key, Known]]:
+    if agent:
+        for label, unit, name in TASKS:
+            yield ("tasks", label, unit), (agent[name], None)
+        yield ("tasks", "steps of a task, mean", "answers"), ((agent["steps"] or {}).get("mean"), None)
+        yield ("tasks", "tool time before a request, mean", "ms"), ((agent["tool_time_ms"] or {}).get("mean"), None)
 
 
 def _latencies(summary: dict[str, Any]) -> Iterator[tuple[Key, Known]]:

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from agentbench._figures import count, number, seconds
+from agentbench._report.agents import agent_conditions
 from agentbench._report.sections import Section
 
 if TYPE_CHECKING:
@@ -41,7 +42,9 @@ PLAIN = (
 def conditions(summary: dict[str, Any], manifest: dict[str, Any]) -> Section:
     """Return the conditions of a run."""
     rows = [*_sent(summary, manifest), *_engine(summary, manifest)]
-    if "settings" in summary:
+    if summary.get("agent"):
+        rows += [*_live(summary), *agent_conditions(manifest["settings"]), *_power(summary, manifest)]
+    elif "settings" in summary:
         rows += [*_load(summary), *_window(summary), *_power(summary, manifest)]
     rows += _made(manifest)
     return Section("conditions", tuple(rows))
@@ -51,7 +54,7 @@ def service_level(summary: dict[str, Any]) -> str:
     """Return the service level that the figures were held against."""
     search = (summary.get("capacity") or {}).get("settings")
     if not search:
-        return "none: at fixed load"
+        return "none: live agents" if summary.get("agent") else "none: at fixed load"
     tier = f" (tier {search['tier']})" if search.get("tier") else ""
     return " and ".join(search["slo"]) + tier
 
@@ -82,6 +85,9 @@ def trace_in_words(summary: dict[str, Any], manifest: dict[str, Any]) -> str | N
 
 def _sent(summary: dict[str, Any], manifest: dict[str, Any]) -> Iterator[tuple[str, str]]:
     trace, settings = trace_in_words(summary, manifest), summary.get("settings")
+    if summary.get("agent"):
+        yield "tasks", manifest.get("dataset") or "unknown"
+        return
     if trace:
         yield "trace" if settings else "made from", trace
     if settings:
@@ -130,6 +136,17 @@ def _load(summary: dict[str, Any]) -> Iterator[tuple[str, str]]:
             yield label, in_words(value)
     if settings.get("workers"):
         yield "workers", count(len(settings["workers"]))
+
+
+def _live(summary: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    settings = summary["settings"]
+    yield "service level", service_level(summary)
+    yield "agents at once", count(summary["agents"])
+    route = settings["routes"][0] if settings["routes"] else {"sent": "unknown", "reason": "unknown"}
+    yield "API", f"{route['sent']} ({route['reason']})"
+    if settings.get("request_timeout_s") is not None:
+        yield "time of a request at most, s", number(settings["request_timeout_s"])
+    yield "ended by", in_words(settings["ended_by"])
 
 
 def in_words(value: Any) -> str:

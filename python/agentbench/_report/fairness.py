@@ -82,6 +82,12 @@ class Side:
         search: dict[str, Any] = (self.summary.get("capacity") or {}).get("settings", {})
         return search
 
+    @property
+    def live(self) -> dict[str, Any]:
+        """How live agents worked; nothing for any other run."""
+        live: dict[str, Any] = self.manifest["settings"].get("agent") or {}
+        return live
+
 
 def unfair(sides: Sequence[Side]) -> tuple[Difference, ...]:
     """Return the settings whose difference makes a comparison unfair."""
@@ -100,6 +106,8 @@ def unfair(sides: Sequence[Side]) -> tuple[Difference, ...]:
     ]
     plain = sorted({name for side in sides for name in side.settings} - ELSEWHERE)
     getters += [(LABELS.get(name, name.replace("_", " ")), _plain(name)) for name in plain]
+    live = sorted({name for side in sides for name in side.live})
+    getters += [(f"live agents' {name.replace('_', ' ')}", _of_live(name)) for name in live]
     return _differences(sides, getters)
 
 
@@ -166,6 +174,16 @@ def _power(side: Side) -> str | None:
 def _plain(name: str) -> Callable[[Side], str | None]:
     def get(side: Side) -> str | None:
         value = side.settings.get(name)
+        return None if value is None else in_words(value)
+
+    return get
+
+
+def _of_live(name: str) -> Callable[[Side], str | None]:
+    def get(side: Side) -> str | None:
+        value = side.live.get(name)
+        if isinstance(value, list):
+            return ", ".join(map(str, value))
         return None if value is None else in_words(value)
 
     return get

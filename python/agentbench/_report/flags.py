@@ -160,7 +160,7 @@ def _of_requests(summary: dict[str, Any]) -> Iterator[tuple[str, str]]:
         kinds = ", ".join(f"{error['n']:,} x {error['kind']}" for error in summary["errors"])
         told = f"{requests['failed']:,} of {requests['sent']:,} requests failed ({kinds}); latencies are of the others"
         yield "failed requests", told
-    if requests["sent"] and not summary["steady"]["requests"]["sent"]:
+    if requests["sent"] and not summary["steady"]["requests"]["sent"] and not summary.get("agent"):
         yield "no steady state", "no request was sent in a steady state: only the whole run has figures"
     yield from _of_lengths(summary)
     yield from _of_unseen_output(summary)
@@ -194,7 +194,7 @@ def _of_lengths(summary: dict[str, Any]) -> Iterator[tuple[str, str]]:
     pinned = summary["labels"].get("output_length")
     if pinned in {"ignored", "refused", "unknown"} and settings.get("output_length") != "natural":
         yield "lengths not pinned", f"pinning of output lengths is {pinned} by the engine"
-    if lengths["unverified"]:
+    if lengths["unverified"] and not summary.get("agent"):
         yield "lengths not verified", f"{lengths['unverified']:,} outputs have no length to hold against a target"
 
 

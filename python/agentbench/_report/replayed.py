@@ -71,7 +71,8 @@ def _agents_of_arrivals(summary: dict[str, Any]) -> str:
 
 def headline_part(summary: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     """Return the part whose figures stand in the table: the steady state, or the whole run without one."""
-    if summary["steady"]["fields"]:
+    # Of live agents the whole run is told: the first that ends leaves the others less to share.
+    if summary["steady"]["fields"] and not summary.get("agent"):
         return "steady state", summary["steady"]
     return "whole run", summary["whole"]
 
@@ -97,6 +98,9 @@ def _latencies(summary: dict[str, Any]) -> Section:
         statistic = part["fields"].get(field)
         if field in FROM_DUE and (statistic is None or not lag_matters):
             continue
+        if field == "tool_wait_ms" and summary.get("agent"):
+            # Their tools ran, nobody waited for a recorded time; the figure stands with the tasks.
+            continue
         if statistic is None:
             rows.append((label, unit, "0", *[UNKNOWN] * len(STATISTICS)))
         else:
@@ -110,7 +114,7 @@ def _latencies(summary: dict[str, Any]) -> Section:
     title = f"{name}, {number(part['duration_s'])} s"
     notes = (
         ("The engine's own times are means over all its requests, those outside the steady state included.",)
-        if engine
+        if engine and not summary.get("agent")
         else ()
     )
     return Section(title, tuple(rows), ("", "unit", "n", *STATISTICS), notes, left=2)
@@ -149,15 +153,16 @@ def _power(power: dict[str, Any] | None) -> tuple[Section, ...]:
 def _counts(summary: dict[str, Any]) -> list[tuple[str, str]]:
     requests, trajectories, lengths = summary["requests"], summary["trajectories"], summary["output_length"]
     phases = ", ".join(f"{name} {sent:,}" for name, sent in summary["phases"].items())
+    sent = (
+        f"{requests['sent']:,} sent, {requests['ok']:,} ok, {requests['failed']:,} failed,"
+        f" {requests['cancelled']:,} cancelled"
+    )
+    if summary.get("agent"):
+        # Nothing was planned: neither lengths nor trajectories have anything to be held against.
+        return [("requests", sent), ("sent in", phases or UNKNOWN)]
     return [
         *_admissions(summary.get("open_loop")),
-        (
-            "requests",
-            (
-                f"{requests['sent']:,} sent, {requests['ok']:,} ok, {requests['failed']:,} failed,"
-                f" {requests['cancelled']:,} cancelled"
-            ),
-        ),
+        ("requests", sent),
         ("sent in", phases or UNKNOWN),
         (
             "trajectories",

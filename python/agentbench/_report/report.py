@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentbench._core import ConfigError, Run
-from agentbench._report import captured, replayed
+from agentbench._report import agents, captured, replayed
 from agentbench._report.conditions import conditions
 from agentbench._report.flags import flags
 from agentbench._report.levels import capacity_sections
@@ -26,7 +26,7 @@ REPORT = "report.md"
 PAGE = "report.html"
 OWN_EYES = 0o600
 """Like every file of a run directory, a report is its owner's alone."""
-REPLAYED = {"replay", "capacity"}
+REPLAYED = {"replay", "capacity", "agent"}
 
 
 @dataclass(frozen=True)
@@ -187,6 +187,8 @@ def _headline(summary: dict[str, Any], manifest: dict[str, Any]) -> str:
         settings = summary["settings"]
         engine = "SIMULATED engine" if summary["labels"]["simulated"] else "engine"
         return f"{engine}: {settings['model']} at {settings['url']}: {summary['capacity']['result']}"
+    if summary.get("agent"):
+        return f"{replayed.headline(summary)}: {agents.result(summary['agent'])}"
     return replayed.headline(summary)
 
 
@@ -195,6 +197,8 @@ def _sections(summary: dict[str, Any], manifest: dict[str, Any], judged: Verdict
     if manifest["kind"] not in REPLAYED:
         return held, *captured.capture_sections(summary, manifest)
     top = verdict_section(judged)
+    if summary.get("agent"):
+        return top, held, *agents.agent_sections(summary), *replayed.replay_sections(summary)
     if not summary.get("capacity"):
         return top, held, *replayed.replay_sections(summary)
     return top, held, *capacity_sections(summary["capacity"]), *_of_one_level(summary)

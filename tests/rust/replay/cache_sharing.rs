@@ -110,24 +110,24 @@ async fn thirty_two_agents_on_two_recordings_hit_what_thirty_two_on_their_own_do
     let dir = tempfile::tempdir().unwrap();
     let run = synthetic(dir.path(), SESSIONS);
     let distinct = distinct(&run, &dir.path().join("distinct"));
-    let (_, truth) = hit_rates(distinct, CacheSharing::Recorded).await;
+    let (_, truth) = Box::pin(hit_rates(distinct, CacheSharing::Recorded)).await;
 
     let again = || Run::open(&dir.path().join("fast")).unwrap();
-    let (planned, system) = hit_rates(again(), CacheSharing::System).await;
+    let (planned, system) = Box::pin(hit_rates(again(), CacheSharing::System)).await;
     assert!((system - truth).abs() < 1.0, "{system} {truth}");
     assert!((planned - system).abs() < 2.0, "{planned} {system}");
 
     // What the salts are there for: without them the two recordings are served from cache.
-    let (planned, recorded) = hit_rates(again(), CacheSharing::Recorded).await;
+    let (planned, recorded) = Box::pin(hit_rates(again(), CacheSharing::Recorded)).await;
     assert!(recorded > truth + 5.0, "{recorded} {truth}");
     assert!((planned - recorded).abs() < 2.0, "{planned} {recorded}");
 
-    let (planned, trajectory) = hit_rates(again(), CacheSharing::Trajectory).await;
+    let (planned, trajectory) = Box::pin(hit_rates(again(), CacheSharing::Trajectory)).await;
     assert!(trajectory < truth - 2.0, "{trajectory} {truth}");
     assert!((planned - trajectory).abs() < 2.0, "{planned} {trajectory}");
 
     // What comes before the first salt is less than a block of 16 tokens.
-    let (planned, none) = hit_rates(again(), CacheSharing::None).await;
+    let (planned, none) = Box::pin(hit_rates(again(), CacheSharing::None)).await;
     assert!(planned == 0.0 && none == 0.0, "{planned} {none}");
 }
 
