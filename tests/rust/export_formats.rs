@@ -260,9 +260,10 @@ fn read_back(source: &Path, out: PathBuf) -> Run {
         threads: 1,
         argv: Vec::new(),
         host: HostInfo::default(),
+        update: false,
     };
-    let (manifest, problems) = import(&config, &ImportProgress::default(), &going()).unwrap();
-    assert!(problems.listed().is_empty(), "{:?}", problems.listed());
+    let manifest = import(&config, &ImportProgress::default(), &going()).unwrap().manifest;
+    assert_eq!(manifest.counts["records_left_out"], 0, "{:?}", manifest.settings["problems"]);
     assert!(manifest.complete);
     Run::open(&config.out).unwrap()
 }
