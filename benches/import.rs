@@ -90,7 +90,8 @@ fn one(source: &Path, out: &Path) {
     };
     let clock = Clock::start();
     let start_ns = clock.now_ns();
-    import(&config, &ImportProgress::default(), &Shutdown::new(std::time::Duration::from_secs(1))).unwrap();
+    import(&config, &ImportProgress::default(), &Shutdown::new(std::time::Duration::from_secs(1)))
+        .unwrap();
     println!("{} {}", (clock.now_ns() - start_ns) as f64 / 1e9, peak_mb());
 }
 
