@@ -170,7 +170,7 @@ def test_an_output_directory_that_cannot_be_made(captured: Captured, empty: Path
         (["engine", "--port", "0", "--script", "missing.jsonl"], "missing.jsonl"),
         (["engine", "--port", "0", "--tokenizer", "missing.json"], "missing.json"),
         (["synthesize", "--out", "x", "--sessions", "0"], "sessions"),
-        (["export", "x", "--format", "csv", "--out", "y"], "csv"),
+        (["export", "x", "--format", "excel", "--out", "y"], "excel"),
         (["nonsense"], "nonsense"),
     ],
 )
