@@ -45,13 +45,13 @@ def command(runs: tuple[Path, ...], markdown_file: Path | None, page: Path | Non
         markdown_file = None
     else:
         results().print(made, crop=False)
-    for file, text in ((markdown_file, made.to_markdown), (page, made.to_html)):
+    for flag, file, text in (("--md", markdown_file, made.to_markdown), ("--html", page, made.to_html)):
         if file is None:
             continue
         try:
             write_whole(file, text())
         except OSError as error:
-            print_error(f"{file}: {error.strerror}; name another file")
+            print_error(f"{file}: {error.strerror}; name another file with {flag}")
             return NOT_WRITTEN
         print_note(f"written: {file}")
     if strict and not made.fair:
