@@ -59,8 +59,10 @@ def test_engine_rows_hold_every_completion(capture: Capture) -> None:
     assert round((engine["n"] * engine["osl"]).sum()) == capture.counted.output_tokens
     assert engine["prefix_cache_hits"].sum() == capture.counted.cached_tokens
     assert not engine["counter_reset"].any()
-    # Every request completed while the poller looked, so every turn finds its tick.
-    assert set(turns["engine_join"]) <= {"exact", "shared"}
+    # Every request completed while the poller looked, so every turn finds its tick; but for one that vLLM counts long
+    # before it has sent its last byte, on a machine that is too busy.
+    assert set(turns["engine_join"]) <= {"exact", "shared", "none"}
+    assert (turns["engine_join"] == "none").sum() <= 1
     exact = turns[turns["engine_join"] == "exact"]
     joined = engine.iloc[exact["engine_row"].astype(int)]
     assert (joined["n"] == 1).all()
