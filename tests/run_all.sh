@@ -53,7 +53,7 @@ stage "documentation site, strict"
 "$PY" -m mkdocs build --strict --quiet
 
 stage "notebooks"
-"$PY" -m pytest --nbmake --nbmake-timeout=300 notebooks
+"$PY" -m pytest --nbmake --nbmake-timeout=300 --timeout=600 notebooks
 
 stage "real parts: vLLM on the CPU, Claude Code, Codex"
 tests/real/setup.sh .real
