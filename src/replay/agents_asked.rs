@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
+use super::asked::{Ready, ready};
 use super::attempts::{RequestKey, Retries, Timeouts};
 use super::client::Client;
 use super::settings::{ApiChoice, ApiRoute, OutputLengthRule, ReplaySettings};
 use super::watch::listens_here;
 use crate::api::Api;
 use crate::clock::Clock;
-use crate::engine::control::{Control, Health};
 use crate::error::{Error, Result};
 use crate::trace::EngineInfo;
 
@@ -55,23 +55,8 @@ impl PreparedAgents {
     ///
     /// An engine that is not there, does not serve the model, or answers in none of the APIs.
     pub async fn ask(config: AgentLoadConfig, clock: Clock) -> Result<Self> {
-        let mut control = Control::new(&config.url)?;
-        if let Some(key) = &config.api_key {
-            control = control.with_key(key.clone());
-        }
-        if let Health::NotReady { status } = control.health().await? {
-            return Err(Error::upstream(
-                control.url(),
-                format!("the engine is not ready (/health answers {status}); wait until it is"),
-            ));
-        }
-        let engine = control.info().await?;
-        if let Some(name) = &config.model {
-            control.require_model(name).await?;
-        }
-        let model = config.model.clone().or_else(|| engine.model.clone()).ok_or_else(|| {
-            Error::upstream(control.url(), "the engine names no model; give the model's name")
-        })?;
+        let Ready { control, info: engine, model } =
+            ready(&config.url, config.api_key.as_ref(), config.model.as_ref()).await?;
         config.timeouts.check()?;
         // A request that failed is a figure of a live run; it is not sent again.
         let key = config.api_key.as_deref();

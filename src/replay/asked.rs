@@ -28,25 +28,43 @@ pub(super) struct Engine {
     pub(super) client: Client,
 }
 
+/// An engine that answers, and the model that requests name.
+pub(super) struct Ready {
+    pub(super) control: Control,
+    pub(super) info: EngineInfo,
+    pub(super) model: String,
+}
+
+/// Asks an engine whether it is ready and serves the model; without one, which it serves.
+pub(super) async fn ready(
+    url: &str,
+    api_key: Option<&String>,
+    model: Option<&String>,
+) -> Result<Ready> {
+    let mut control = Control::new(url)?;
+    if let Some(key) = api_key {
+        control = control.with_key(key.clone());
+    }
+    if let Health::NotReady { status } = control.health().await? {
+        return Err(Error::upstream(
+            control.url(),
+            format!("the engine is not ready (/health answers {status}); wait until it is"),
+        ));
+    }
+    let info = control.info().await?;
+    if let Some(name) = model {
+        control.require_model(name).await?;
+    }
+    let model = model.or(info.model.as_ref()).cloned().ok_or_else(|| {
+        Error::upstream(control.url(), "the engine names no model; give the model's name")
+    })?;
+    Ok(Ready { control, info, model })
+}
+
 impl Engine {
     pub(super) async fn ask(config: &ReplayConfig, plan: &Plan, clock: Clock) -> Result<Self> {
-        let mut control = Control::new(&config.url)?;
-        if let Some(key) = &config.api_key {
-            control = control.with_key(key.clone());
-        }
-        if let Health::NotReady { status } = control.health().await? {
-            return Err(Error::upstream(
-                control.url(),
-                format!("the engine is not ready (/health answers {status}); wait until it is"),
-            ));
-        }
-        let info = control.info().await?;
-        if let Some(name) = &config.model {
-            control.require_model(name).await?;
-        }
-        let model = config.model.clone().or_else(|| info.model.clone()).ok_or_else(|| {
-            Error::upstream(control.url(), "the engine names no model; give the model's name")
-        })?;
+        let Ready { control, info, model } =
+            ready(&config.url, config.api_key.as_ref(), config.model.as_ref()).await?;
         let recorded: BTreeSet<Api> = plan
             .sessions
             .iter()

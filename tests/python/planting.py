@@ -9,7 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import agentbench
-from agentbench._hub.tables import ACCESSORS, table_of
+from agentbench._export import TABLES
+from agentbench._hub.tables import table_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -107,7 +108,7 @@ def turn(index: int, units: list[str], **fields: Any) -> dict[str, Any]:
 def planted(folder: Path) -> agentbench.Run:
     """A run with secrets in every text column, in its manifest, and in places where real ones stand."""
     scratch = write_run(folder.parent / f"{folder.name}-empty", {})
-    tables = {table: [filled_row(schema_of(scratch, table), table)] for table in ACCESSORS}
+    tables = {table: [filled_row(schema_of(scratch, table), table)] for table in TABLES}
     everything = " ".join(SECRETS.values())
     message = json.dumps(
         {

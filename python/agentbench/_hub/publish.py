@@ -281,14 +281,16 @@ def _names(run: Run, rules: Any) -> tuple[dict[str, str], list[str]]:
     """
     import pyarrow as pa  # noqa: PLC0415 of the extra
 
+    from agentbench._export import TABLES  # noqa: PLC0415
+
     from .detectors import found_secrets  # noqa: PLC0415
     from .masks import mask  # noqa: PLC0415
-    from .tables import ACCESSORS, table_of  # noqa: PLC0415
+    from .tables import table_of  # noqa: PLC0415
 
     functions = {"tool": rules.tool, "model": rules.model, "agent": rules.agent}
     names: dict[str, str] = {str(run.manifest["run_id"]): rules.salt.name("run", str(run.manifest["run_id"]))}
     users: set[str] = set()
-    for table in ACCESSORS:
+    for table in TABLES:
         leaving = dict(columns.leaving(table, "text-redacted"))
         for batch in pa.RecordBatchReader.from_stream(table_of(run, table)):
             for column, rule in leaving.items():

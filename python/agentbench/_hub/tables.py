@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from agentbench._export import TABLES
+
 from . import columns
 
 if TYPE_CHECKING:
@@ -24,19 +26,6 @@ if TYPE_CHECKING:
 
 ROW_GROUP_BYTES = 16 << 20
 CHUNK_ROWS = 4096
-ACCESSORS = {
-    "turn_traces": "turns",
-    "messages": "messages",
-    "tool_calls": "tool_calls",
-    "engine_metrics": "engine",
-    "engine_samples": "engine_samples",
-    "power": "power",
-    "requests": "requests",
-    "trajectories": "trajectories",
-    "levels": "levels",
-    "client_samples": "client_samples",
-}
-"""The method of a run that gives each table."""
 SORTED = {
     "turn_traces": ("session_id", "request_time", "request_id"),
     "tool_calls": ("session_id", "emitted_time", "request_id", "index"),
@@ -62,7 +51,7 @@ class Written:
 
 def table_of(run: Run, table: str) -> Table:
     """Return a table of a run by the stem of its file."""
-    found: Table = getattr(run, ACCESSORS[table])()
+    found: Table = getattr(run, TABLES[table])()
     return found
 
 
