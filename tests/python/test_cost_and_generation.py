@@ -209,6 +209,11 @@ def test_logs_without_first_outputs(tmp_path: Path) -> None:
     assert any("no TTFT" in text for text in answer.missing)
 
 
+def test_a_time_below_what_stamps_tell_makes_no_speed(tmp_path: Path) -> None:
+    shortest = [step(0, turn, 4, isl=1_000, osl=100, e2e_ms=e2e_ms) for turn, e2e_ms in enumerate((5e-324, 4_000.0))]
+    assert figures(ask("generation", make_run(tmp_path / "run", shortest)))["median normalized speed"] == 25
+
+
 def test_the_engines_own_times_weigh_as_many_as_they_are_of(tmp_path: Path) -> None:
     run = make_run(tmp_path / "engine", [step(0, 0, 4, isl=1_000, osl=100)])
     rows = [

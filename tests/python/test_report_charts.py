@@ -300,9 +300,9 @@ def test_figures_of_one_level_say_so(searched: package.Run) -> None:
     level = summary["capacity"]["level"]
     by_name = {chart.name: chart for panel in panels(searched, summary, MEASURES) for chart in panel.charts}
     sent = (searched.requests().to_pandas()["level"] == level).sum()
-    assert by_name["hits"].conditions.startswith(f"all of level {level}, 3 agents, {sent} requests")
+    assert by_name["hits"].conditions.startswith(f"all of level {level}, 3 agents, {sent:,} requests")
     assert by_name["ttft_s-agents"].conditions.startswith(f"steady state of level {level} (")
-    assert by_name["timeline"].conditions.startswith(f"whole run, {len(searched.requests())} requests")
+    assert by_name["timeline"].conditions.startswith(f"whole run, {len(searched.requests()):,} requests")
     assert all("simulated" in chart.conditions for chart in by_name.values())
 
 

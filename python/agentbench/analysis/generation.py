@@ -25,6 +25,8 @@ OUTPUTS = (2, 32, 64, 128, 256, 512, 1_024, 4_096)
 APPENDS = (0, 256, 1_024, 4_096, 16_384, 65_536)
 DRAWN_POINTS = 4_000
 FEWEST = 10
+SHORTEST_S = 1e-6
+"""A time that is shorter than stamps are fine is none: a speed over it is unknown."""
 SPEEDS = {"decode_tokens_per_s": "decode speed", "normalized_tokens_per_s": "normalized speed"}
 BY_MODEL = "by model: binned medians 50-54 (Claude), 43 falling to 29 (Codex) tokens/s (TraceLab)"
 
@@ -82,13 +84,19 @@ def generation(trace: Trace) -> Answer:
 def _timed(trace: Trace) -> pl.DataFrame:
     """Steps with output and a duration, and their speeds."""
     decode_s = pl.col("last_output_time") - pl.col("first_output_time")
-    return trace.steps.filter((pl.col("osl") > 0) & ((pl.col("e2e_ms") > 0) | pl.col("ttft_ms").is_not_null())).select(
+    return trace.steps.filter(
+        (pl.col("osl") > 0) & ((pl.col("e2e_ms") >= SHORTEST_S * 1e3) | pl.col("ttft_ms").is_not_null())
+    ).select(
         "isl",
         "isl_new",
         "osl",
         "ttft_ms",
-        pl.when((pl.col("osl") > 1) & (decode_s > 0)).then((pl.col("osl") - 1) / decode_s).alias("decode_tokens_per_s"),
-        pl.when(pl.col("e2e_ms") > 0).then(pl.col("osl") / pl.col("e2e_ms") * 1e3).alias("normalized_tokens_per_s"),
+        pl.when((pl.col("osl") > 1) & (decode_s >= SHORTEST_S))
+        .then((pl.col("osl") - 1) / decode_s)
+        .alias("decode_tokens_per_s"),
+        pl.when(pl.col("e2e_ms") >= SHORTEST_S * 1e3)
+        .then(pl.col("osl") / pl.col("e2e_ms") * 1e3)
+        .alias("normalized_tokens_per_s"),
     )
 
 
