@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SESSIONS = 2
+ATTEMPTS = 6
 pytestmark = pytest.mark.timeout(900)
 
 
@@ -50,10 +51,8 @@ def session_of(folder: Path, output: str) -> Session:
     return Session(started["thread_id"], completed["usage"], lines)
 
 
-@pytest.fixture(scope="module")
-def recorded(vllm: Engine, tmp_path_factory: pytest.TempPathFactory) -> Recorded:
+def record(vllm: Engine, folder: Path) -> Recorded:
     """Two sessions at once through `agentbench capture`."""
-    folder = tmp_path_factory.mktemp("codex")
     folders = [folder / f"session-{k}" for k in range(SESSIONS)]
     with capturing(vllm, folder / "run") as recording:
         agents = [start_codex(place, recording.proxy, f"fix app.py, task {k}") for k, place in enumerate(folders)]
@@ -61,6 +60,16 @@ def recorded(vllm: Engine, tmp_path_factory: pytest.TempPathFactory) -> Recorded
         for place, agent in zip(folders, agents, strict=True):
             sessions.append(session_of(place, finish_agent("codex", agent)))
     return Recorded(recording.run, sessions, recording.counted)
+
+
+@pytest.fixture(scope="module")
+def recorded(vllm: Engine, tmp_path_factory: pytest.TempPathFactory) -> Recorded:
+    """A recording in which a session has more than one turn: the model draws whether it calls a tool or ends."""
+    for _ in range(ATTEMPTS):
+        made = record(vllm, tmp_path_factory.mktemp("codex"))
+        if made.counted.requests > SESSIONS:
+            return made
+    pytest.fail(f"no session of {ATTEMPTS} times {SESSIONS} went on after its first turn")
 
 
 def test_capture_agrees_with_vllm_and_codex(recorded: Recorded) -> None:
