@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -156,7 +157,10 @@ def test_what_is_written(sample: agentbench.Analysis, tmp_path: Path) -> None:
     again = pd.read_csv(files[0])
     assert list(again["p50"]) == pytest.approx([float(value) for value in answer.frame["p50"]])
     assert files[3].read_bytes().startswith(PNG)
-    assert files[4].read_text().startswith("<!DOCTYPE html>")
+    page = files[4].read_text()
+    assert page.startswith("<!DOCTYPE html>")
+    assert re.findall(r'data-chart="([^"]+)"', page) == ["tokens-0", "tokens-1"]
+    assert "<img" not in page
 
 
 def test_no_such_question(tmp_path: Path) -> None:
@@ -176,6 +180,18 @@ def test_a_missing_library_names_its_extra(monkeypatch: pytest.MonkeyPatch, caps
     told = capsys.readouterr().err.splitlines()
     assert len(told) == 1
     assert told[0].startswith("error: polars not installed")
+
+
+def test_a_page_needs_the_extra_that_draws_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    reports = sys.modules["agentbench._report.report"]
+    monkeypatch.setattr(reports, "find_spec", lambda name: None if name == "bokeh" else object())
+    assert command_line(["analyze", str(agentbench.sample_trace()), "--html", str(tmp_path / "out")]) == 2
+    shown = capsys.readouterr()
+    assert (shown.out, len(shown.err.splitlines())) == ("", 1)
+    assert "agentbench-serving[report]" in shown.err
+    assert not (tmp_path / "out").exists()
 
 
 def test_the_command_line_starts_without_the_extra() -> None:
@@ -206,7 +222,9 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert "model steps per user request" in shown
     assert "What was recorded" not in shown
     assert (tmp_path / "png" / "loop.png").read_bytes().startswith(PNG)
-    assert (tmp_path / "html" / "analysis.html").is_file()
+    page = (tmp_path / "html" / "analysis.html").read_text()
+    assert re.findall(r'data-chart="([^"]+)"', page) == ["loop-0", "loop-1"]
+    assert "SYNTHETIC, made up after published statistics: sample" in page
     assert (tmp_path / "csv" / "loop.run_lengths.csv").is_file()
     headline = pd.read_csv(tmp_path / "csv" / "headline.csv")
     first = headline.to_dict("records")[0]

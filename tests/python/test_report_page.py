@@ -48,9 +48,8 @@ def page(replayed: package.Run) -> str:
 
 def embedded(text: str) -> list[dict[str, np.ndarray[Any, Any]]]:
     """Every data source of a page: its columns of numbers by name."""
-    (script,) = re.findall(r"const docs_json = '(.*?)';\n", text, re.DOTALL)
-    document = json.loads(html.unescape(script.replace("\\\\", "\\")))
-    return [dict(_columns(source)) for source in _sources(document)]
+    described = re.findall(r'<script type="application/json" data-drawn-by="bokeh">(.*?)</script>', text)
+    return [dict(_columns(source)) for chart in described for source in _sources(json.loads(chart))]
 
 
 def _sources(value: Any) -> Iterator[dict[str, Any]]:
@@ -130,7 +129,7 @@ def test_embedded_data_are_the_tables(replayed: package.Run, page: str) -> None:
 
 def test_every_chart_has_its_place_and_its_conditions(page: str) -> None:
     charts = re.findall(
-        r'data-chart="([^"]+)".*?<p class="of">(.*?)</p>.*?<div class="plot">(.*?)</div>', page, re.DOTALL
+        r'data-chart="([^"]+)".*?<p class="of">(.*?)</p>.*?<div class="plot">(.*?)</figure>', page, re.DOTALL
     )
     assert [name for name, _, _ in charts] == [
         *[f"{column}-{kind}" for column in ("ttft_s", "speed") for kind in ("distribution", "agents", "context")],
@@ -138,7 +137,7 @@ def test_every_chart_has_its_place_and_its_conditions(page: str) -> None:
     ]
     for name, conditions, inside in charts:
         assert "simulated" in conditions, name
-        assert ("data-root-id" in inside) != ("No figure: " in inside), name
+        assert (f'<div id="chart-{name}"' in inside) != ("No figure: " in inside), name
 
 
 def test_what_a_reader_must_know_stands_before_any_figure(page: str) -> None:

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 WIDE, NARROW = 1_400, 400
 HEIGHT = 900
-DRAWN = "() => window.Bokeh && Bokeh.documents.length && Bokeh.documents.every((document) => document.is_idle)"
+DRAWN = """() => document.documentElement.dataset.charts === "drawn"
+  && Bokeh.documents.length && Bokeh.documents.every((document) => document.is_idle)"""
 # Bokeh keeps canvases and tooltips in shadow roots.
 WALK = """
   const found = (root, test) => {
@@ -69,7 +70,7 @@ OUTSIDE = """() => [...document.querySelectorAll("figure, .card, .flags, dl, hea
   return box.right > document.documentElement.clientWidth + 1 || part.scrollWidth > part.clientWidth + 1
 }).map((part) => part.className || part.tagName)"""
 TIMELINE_X = """() => {
-  const plot = Bokeh.documents[0].roots().find((root) => root.name === "timeline")
+  const plot = Bokeh.documents.flatMap((document) => document.roots()).find((root) => root.name === "timeline")
   return [plot.x_range.start, plot.x_range.end]
 }"""
 

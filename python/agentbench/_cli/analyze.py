@@ -9,6 +9,7 @@ import click
 from rich.text import Text
 
 from agentbench import sample_trace
+from agentbench._report.report import needed
 from agentbench.analysis import QUESTIONS, analyze
 
 from .console import print_note, results
@@ -41,7 +42,11 @@ def _list(ctx: Context, _parameter: Parameter, value: object) -> None:
 )
 @click.option("--csv", type=click.Path(path_type=Path), help="Write every table to this folder.  [default: none]")
 @click.option("--png", type=click.Path(path_type=Path), help="Write every figure to this folder.  [default: none]")
-@click.option("--html", type=click.Path(path_type=Path), help="Write one page of all to this folder.  [default: none]")
+@click.option(
+    "--html",
+    type=click.Path(path_type=Path),
+    help="Write one page of all, with charts, to this folder.  [default: none]",
+)
 @click.option("--list", is_flag=True, is_eager=True, expose_value=False, callback=_list, help="List the questions.")
 def command(
     runs: tuple[str, ...],
@@ -56,6 +61,8 @@ def command(
     Every figure says over what it was computed, and has the published one beside it where there is one. What the runs
     lack is told, with what it is missing for. Without a RUN, the bundled sample is asked.
     """
+    if html is not None:
+        needed()
     if not runs:
         print_note("no RUN was named: these are figures of the bundled sample, which is made up")
     analysis = analyze(*(runs or [sample_trace()]), questions=questions or None, prices=prices)

@@ -54,12 +54,12 @@ class Report(Document):
             When a table of the run cannot be read.
         """
         needed()
-        from agentbench._report.html.answers import answers_html  # noqa: PLC0415 the libraries of an extra
-        from agentbench._report.html.page import run_page  # noqa: PLC0415 the same
+        from agentbench._report.html.page import run_page  # noqa: PLC0415 the libraries of an extra
+        from agentbench.analysis import analyze  # noqa: PLC0415 the same
 
         run = Run.open(self.path)
-        questions = answers_html(run) if "settings" not in self.summary and len(run.turns()) else ""
-        return run_page(self, run, self.measures, questions)
+        asked = analyze(run) if "settings" not in self.summary and len(run.turns()) else None
+        return run_page(self, run, self.measures, asked)
 
     def write_html(self, to: str | os.PathLike[str] | None = None) -> Path:
         """Write it as HTML, by default as ``report.html`` into the run directory.

@@ -126,4 +126,4 @@ def analyze(
     # A trace is told by its steps, so that polars is imported when the first question is asked.
     trace: Trace = first if hasattr(first, "steps") else open_trace(*cast("tuple[Run | str, ...]", runs))
     options: dict[str, dict[str, Any]] = {"cost": {"prices": prices}}
-    return Analysis({name: QUESTIONS[name](trace, **options.get(name, {})) for name in names})
+    return Analysis({name: QUESTIONS[name](trace, **options.get(name, {})) for name in names}, trace.runs)

@@ -1,16 +1,17 @@
 """What a question comes to: small tables, headline figures, what was missing, and a figure.
 
 An `Answer` shows itself on a terminal, in Jupyter, as PNG and as HTML. It computes nothing: the questions do. How
-values are written is `_text`'s, how figures look is `style`'s.
+values are written is `_text`'s, how figures look is `style`'s, how a page looks is the reports'.
 """
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from . import _text
@@ -22,17 +23,11 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
+    from agentbench._core import Run
+
     from ._figure import ShownFigure
 
 TEXT_WIDTH = 110
-HTML_HEAD = """<!DOCTYPE html>
-<html lang="en"><head><meta charset="utf-8"><title>{title}</title><style>
-body {{ font: 15px/1.45 system-ui, sans-serif; max-width: 1000px; margin: 2em auto; padding: 0 1em; color: #222; }}
-table {{ border-collapse: collapse; margin: .8em 0; }}
-th, td {{ padding: .2em .7em; border-bottom: 1px solid #ddd; vertical-align: bottom; }}
-img {{ max-width: 100%; }}
-</style></head><body>
-"""
 
 
 @dataclass(frozen=True)
@@ -140,6 +135,8 @@ class Answer:
 
         Raises
         ------
+        ModuleNotFoundError
+            When a page is to be written, and a library of the extra ``report`` is missing.
         OSError
             When a file cannot be written.
         """
@@ -155,7 +152,7 @@ class Answer:
             written[-1].write_bytes(self._repr_png_())
         if html:
             written.append(folder / f"{self.name}.html")
-            written[-1].write_text(page(self.title, [self]), encoding="utf-8")
+            written[-1].write_text(_page([self]), encoding="utf-8")
         return written
 
     def _repr_png_(self) -> bytes:
@@ -176,10 +173,14 @@ class Answer:
         shown.display(self.figure())  # type: ignore[no-untyped-call]
 
 
-def page(title: str, answers: list[Answer]) -> str:
-    """Return a page of its own with these answers."""
-    body = "\n<hr>\n".join(answer._repr_html_() for answer in answers)
-    return f"{HTML_HEAD.format(title=escape(title))}{body}\n</body></html>\n"
+def _page(answers: Sequence[Answer], runs: Mapping[str, Run] = MappingProxyType({})) -> str:
+    """Return a page of its own with these answers, whose charts tell of themselves when they are hovered over."""
+    from agentbench._report.report import needed  # noqa: PLC0415  reports ask questions too
+
+    needed()
+    from agentbench._report.html.answers import answers_page  # noqa: PLC0415  the libraries of an extra
+
+    return answers_page(answers, {name: run.manifest for name, run in runs.items()})
 
 
 class Analysis(Mapping[str, Answer]):
@@ -193,8 +194,9 @@ class Analysis(Mapping[str, Answer]):
 
     __module__ = "agentbench"
 
-    def __init__(self, answers: Mapping[str, Answer]) -> None:
+    def __init__(self, answers: Mapping[str, Answer], runs: Mapping[str, Run] = MappingProxyType({})) -> None:
         self._answers = dict(answers)
+        self._runs = runs
 
     def __getitem__(self, name: str) -> Answer:
         return self._answers[name]
@@ -234,6 +236,8 @@ class Analysis(Mapping[str, Answer]):
 
         Raises
         ------
+        ModuleNotFoundError
+            When a page is to be written, and a library of the extra ``report`` is missing.
         OSError
             When a file cannot be written.
         """
@@ -245,7 +249,7 @@ class Analysis(Mapping[str, Answer]):
             self.headline.to_csv(written[-1], index=False)
         if html:
             written.append(folder / "analysis.html")
-            written[-1].write_text(page("Analysis", list(self.values())), encoding="utf-8")
+            written[-1].write_text(_page(list(self.values()), self._runs), encoding="utf-8")
         return written
 
     def _repr_html_(self) -> str:

@@ -98,9 +98,9 @@ def count_axis(axis: Any) -> None:
 
 def seconds_axis(axis: Any) -> None:
     """Write an axis of seconds as ms, s, min, h."""
-    from matplotlib.ticker import FuncFormatter  # noqa: PLC0415  the same
+    from ._figure import SecondsFormatter  # noqa: PLC0415  the same
 
-    axis.set_major_formatter(FuncFormatter(lambda seconds, _: in_words(seconds)))
+    axis.set_major_formatter(SecondsFormatter())
 
 
 def in_words(seconds: float) -> str:
@@ -137,7 +137,8 @@ def log_seconds_axis(axes: Axes, low: Any, high: Any) -> None:
     shown = [tick for tick in SECONDS_TICKS if low <= tick <= high]
     if len(shown) > MANY_TICKS:
         shown = [tick for tick in COARSE_SECONDS_TICKS if low <= tick <= high]
-    axes.set_xticks(shown, [in_words(tick) for tick in shown])
+    axes.set_xticks(shown)
+    seconds_axis(axes.xaxis)
     axes.set_xlim(low, high)
 
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     import polars as pl
 
-Kind = Literal["line", "step", "points", "band", "ranges", "spans", "rule"]
-Role = Literal["first", "second", "third", "fourth", "quiet", "good", "marginal", "poor"]
+Kind = Literal["line", "step", "points", "band", "ranges", "spans", "rule", "words"]
+Shape = Literal["circle", "inverted_triangle"]
+Role = Literal["first", "second", "third", "fourth", "fifth", "sixth", "quiet", "good", "marginal", "poor"]
 """What a colour stands for; the renderer has one for each. Series use the first four in order."""
 SERIES: tuple[Role, ...] = ("first", "second", "third", "fourth")
 
@@ -26,6 +27,10 @@ class Axis:
     """Where it begins and ends; None where the data do."""
     whole: bool = False
     """Whether only whole numbers are marked."""
+    ticks: tuple[tuple[float, str], ...] = ()
+    """What is marked, each value with its words, in place of round numbers."""
+    leaning: bool = False
+    """Whether the words of ticks lean, since they are long."""
 
     @property
     def title(self) -> str:
@@ -38,7 +43,10 @@ TIME = Axis("time after the start", "s")
 
 @dataclass(frozen=True)
 class Tip:
-    """A line that hovering shows: a column of the data with its unit. No format: text as it is."""
+    """A line that hovering shows: a column of the data with its unit. No format: text as it is.
+
+    The column ``$name`` is the mark's own label.
+    """
 
     label: str
     column: str
@@ -68,6 +76,10 @@ class Mark:
     size: float = 1.0
     """Thickness of a span in positions, of a dot in pixels, of a line in pixels."""
     dashed: bool = False
+    alpha: float | None = None
+    """How far it covers what lies below; None as its kind has it."""
+    shape: Shape = "circle"
+    text: str = ""
 
 
 @dataclass(frozen=True, eq=False)

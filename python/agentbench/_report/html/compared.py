@@ -6,7 +6,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from agentbench._report.charts.compared import compared_panels
-from agentbench._report.html.page import drawn, flags_html, page, panel_html, section_html
+from agentbench._report.html.parts import flags_html, page, panel_html, section_html
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,16 +18,15 @@ if TYPE_CHECKING:
 def compared_page(made: Comparison, runs: Sequence[Run]) -> str:
     """Return the page."""
     parts = compared_panels(made, runs)
-    script, places = drawn(parts).parts()
     tables = "".join(section_html(section) for section in made.sections)
     body = [
         _header(made, runs),
         flags_html(made.flags),
-        *[panel_html(panel, places, ()) for panel in parts],
+        *[panel_html(panel, ()) for panel in parts],
         f'<section id="figures"><h2>Figures</h2>{tables}</section>',
     ]
     contents = [(panel.name, panel.title) for panel in parts] + [("figures", "Figures")]
-    return page(made.title, body, contents, script)
+    return page(made.title, body, contents)
 
 
 def _header(made: Comparison, runs: Sequence[Run]) -> str:

@@ -1,4 +1,4 @@
-"""Charts drawn by Bokeh: a place in the page for each, and one script with their data for all of them.
+"""Charts drawn by Bokeh: each is a JSON document of its own, so that a page draws first what is looked at first.
 
 Numbers cross as 32-bit columns in base64, so that a run of ten thousand requests stays a small file. Colours of axes
 and grids are set by ``page.js``, which knows whether the reader's screen is light or dark.
@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
-from bokeh.embed import components
+from bokeh.core.json_encoder import serialize_json
+from bokeh.embed import json_item
 from bokeh.plotting import figure
 from bokeh.resources import Resources
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from agentbench._report.charts.model import Axis, Chart, Mark, Tip
+    from agentbench._report.charts.model import Axis, Chart, Kind, Mark, Tip
 
 # Its types name what it exports in a way that checkers do not follow.
 models: Any = import_module("bokeh.models")
@@ -28,6 +29,8 @@ COLOURS = {
     "second": "#e08214",
     "third": "#2a9d8f",
     "fourth": "#a05fb4",
+    "fifth": "#d2603a",
+    "sixth": "#4fb3e8",
     "quiet": "#8b98a8",
     "good": "#1f9a74",
     "marginal": "#d9960a",
@@ -38,82 +41,103 @@ MOST_NAMES = 40
 """Positions of an axis that are named; of more, every so many."""
 NAME_SHOWN = 22
 BAND_ALPHA = 0.22
-MANY = 2_000
+DOT_ALPHA = 0.95
+MANY, PALE, PALER = 2_000, 0.55, 0.25
 """Dots from which on they are paler, since they lie on one another."""
+POINTER_PIXELS = 14
+CORNERS, ORDER = "corner", "order of the row"
+LEAN = 0.7
 PADDING, ZOOM_PADDING = 0.08, 0.01
 
 
-class Drawing:
-    """The charts of one page, which share data where their marks do."""
+def drawn(chart: Chart) -> str:
+    """Return a chart that has something to show as Bokeh's JSON, which the page's own script draws."""
+    plot = _figure(chart)
+    sources: dict[int, Any] = {}
+    hovered = []
+    for mark in chart.marks:
+        # The chart keeps every frame, so that no two have one id.
+        if id(mark.data) not in sources:
+            sources[id(mark.data)] = _source(mark.data)
+        target = _mark(plot, mark, sources[id(mark.data)])
+        if target is not None and mark.tips:
+            hovered.append((target, mark.tips))
+    for target, tips in hovered:
+        tooltips = [_tooltip(tip) for tip in tips]
+        plot.add_tools(models.HoverTool(renderers=[target], tooltips=tooltips, point_policy="follow_mouse"))
+    _ranges(plot, chart)
+    return str(serialize_json(json_item(plot)))
 
-    def __init__(self) -> None:
-        self._figures: dict[str, Any] = {}
-        self._sources: dict[int, tuple[pl.DataFrame, Any]] = {}
 
-    def add(self, chart: Chart) -> None:
-        """Draw a chart that has something to show."""
-        plot = _figure(chart)
-        hovered = []
-        for mark in chart.marks:
-            glyph = self._mark(plot, mark)
-            if glyph is not None and mark.tips:
-                hovered.append((glyph, mark.tips))
-        for glyph, tips in hovered:
-            plot.add_tools(
-                models.HoverTool(
-                    renderers=[glyph], tooltips=[_tooltip(tip) for tip in tips], point_policy="follow_mouse"
-                )
-            )
-        _ranges(plot, chart)
-        self._figures[chart.name] = plot
+def _mark(plot: Any, mark: Mark, source: Any) -> Any:
+    """Draw a mark and return what hovering is to hit of it."""
+    if mark.kind == "rule":
+        _rule(plot, mark)
+        return None
+    if mark.kind == "words":
+        style = {"text_font_size": "11px", "text_baseline": "middle", "x_offset": 6}
+        return plot.text(mark.x, mark.y, mark.text, source=source, **style)
+    if mark.kind in {"line", "step"}:
+        return _line(plot, mark, source)
+    if mark.kind == "points":
+        return _points(plot, mark, source)
+    return _area(plot, mark, source)
 
-    def parts(self) -> tuple[str, dict[str, str]]:
-        """Return the script with all data, and each chart's place by its name."""
-        if not self._figures:
-            return "", {}
-        script, places = components(self._figures)
-        return script, places
 
-    def _mark(self, plot: Any, mark: Mark) -> Any:
-        colour = COLOURS[mark.role]
-        if mark.kind == "rule":
-            dimension, column = ("width", mark.y) if mark.y else ("height", mark.x)
-            place = float(mark.data[column][0])
-            plot.add_layout(
-                models.Span(location=place, dimension=dimension, line_color=colour, line_dash="dashed", line_width=1.5)
-            )
-            return None
-        source = self._source(mark.data)
-        if mark.kind in {"line", "step"}:
-            draw = plot.step if mark.kind == "step" else plot.line
-            options = {"mode": "after"} if mark.kind == "step" else {}
-            dash = "dashed" if mark.dashed else "solid"
-            return draw(
-                mark.x, mark.y, source=source, line_color=colour, line_width=mark.size, line_dash=dash, **options
-            )
-        if mark.kind == "points":
-            alpha = (0.55 if len(mark.data) < MANY else 0.25) if mark.role == "quiet" else 0.95
-            return plot.scatter(
-                mark.x, mark.y, source=source, size=mark.size, color=colour, alpha=alpha, line_color=None
-            )
-        if mark.kind == "band":
-            return plot.varea(mark.x, mark.y, mark.y1, source=source, fill_color=colour, fill_alpha=BAND_ALPHA)
-        if mark.kind == "ranges":
-            return plot.vbar(
-                x=mark.x, bottom=mark.y, top=mark.y1, width=mark.size, source=source, fill_color=colour, line_color=None
-            )
-        return plot.hbar(
-            y=mark.y, left=mark.x, right=mark.x1, height=mark.size, source=source, fill_color=colour, line_color=None
-        )
+def _points(plot: Any, mark: Mark, source: Any) -> Any:
+    pale = PALE if len(mark.data) < MANY else PALER
+    alpha = (pale if mark.role == "quiet" else DOT_ALPHA) if mark.alpha is None else max(mark.alpha, pale)
+    style = {"size": mark.size, "marker": mark.shape, "color": COLOURS[mark.role], "alpha": alpha, "line_color": None}
+    return plot.scatter(mark.x, mark.y, source=source, name=mark.label, **style)
 
-    def _source(self, data: pl.DataFrame) -> Any:
-        # The frame is kept beside its source, so that no other one gets its id.
-        if id(data) not in self._sources:
-            self._sources[id(data)] = (
-                data,
-                models.ColumnDataSource({name: _column(data[name]) for name in data.columns}),
-            )
-        return self._sources[id(data)][1]
+
+def _area(plot: Any, mark: Mark, source: Any) -> Any:
+    """Draw a band or bars."""
+    style = {"source": source, "name": mark.label, "fill_color": COLOURS[mark.role]}
+    if mark.kind == "band":
+        alpha = BAND_ALPHA if mark.alpha is None else mark.alpha
+        return plot.varea(mark.x, mark.y, mark.y1, fill_alpha=alpha, **style)
+    if mark.kind == "ranges":
+        return plot.vbar(x=mark.x, bottom=mark.y, top=mark.y1, width=mark.size, line_color=None, **style)
+    return plot.hbar(y=mark.y, left=mark.x, right=mark.x1, height=mark.size, line_color=None, **style)
+
+
+def _rule(plot: Any, mark: Mark) -> None:
+    dimension, column = ("width", mark.y) if mark.y else ("height", mark.x)
+    place = float(mark.data[column][0])
+    span = models.Span(
+        location=place, dimension=dimension, line_color=COLOURS[mark.role], line_dash="dashed", line_width=1.5
+    )
+    plot.add_layout(span)
+
+
+def _line(plot: Any, mark: Mark, source: Any) -> Any:
+    """Draw a line, and a broad one that cannot be seen above it, since the pointer misses one of two pixels."""
+    x = mark.x
+    if mark.kind == "step":
+        # Bokeh's own steps cannot be hovered over.
+        x, source = CORNERS, _source(_corners(mark.data, mark.x))
+    dash, alpha = "dashed" if mark.dashed else "solid", 1.0 if mark.alpha is None else mark.alpha
+    style = {"line_color": COLOURS[mark.role], "line_width": mark.size, "line_dash": dash, "line_alpha": alpha}
+    line = plot.line(x, mark.y, source=source, **style)
+    if not mark.tips:
+        return line
+    return plot.line(x, mark.y, source=source, name=mark.label, line_width=POINTER_PIXELS, line_alpha=0.0)
+
+
+def _corners(data: pl.DataFrame, x: str) -> pl.DataFrame:
+    """Return every row twice, at its own place and at the next one's: a line through these has steps."""
+    there = data.with_columns(pl.col(x).alias(CORNERS))
+    ends = data.with_columns(pl.col(x).shift(-1).alias(CORNERS)).head(-1)
+    return (
+        pl.concat([there.with_row_index(ORDER), ends.with_row_index(ORDER)])
+        .sort(ORDER, maintain_order=True)
+        .drop(ORDER)
+    )
+
+
+def _source(data: pl.DataFrame) -> Any:
+    return models.ColumnDataSource({name: _column(data[name]) for name in data.columns})
 
 
 def library() -> str:
@@ -152,9 +176,14 @@ def _figure(chart: Chart) -> Any:
     plot.min_border_right = 16
     for axis, meaning in ((plot.xaxis, chart.x), (plot.yaxis, chart.y)):
         _axis(axis, meaning)
-    plot.ygrid.visible = not chart.y.names
-    plot.xgrid.visible = not chart.x.names
+    plot.ygrid.visible = not _of_names(chart, "spans", chart.y)
+    plot.xgrid.visible = not _of_names(chart, "ranges", chart.x)
     return plot
+
+
+def _of_names(chart: Chart, bars: Kind, axis: Axis) -> bool:
+    """Whether an axis has a name for each of its bars, which need no grid."""
+    return bool(axis.names) or (bool(axis.ticks) and any(mark.kind == bars for mark in chart.marks))
 
 
 def _axis(axis: Any, meaning: Axis) -> None:
@@ -168,7 +197,12 @@ def _axis(axis: Any, meaning: Axis) -> None:
     axis.major_tick_out = 4
     if meaning.whole:
         axis.ticker.min_interval = 1
-    if meaning.names:
+    if meaning.ticks:
+        axis.ticker = models.FixedTicker(ticks=[place for place, _ in meaning.ticks])
+        axis.major_label_overrides = dict(meaning.ticks)
+        axis.major_label_orientation = LEAN if meaning.leaning else "horizontal"
+        axis.major_label_policy = models.AllLabels() if meaning.leaning else models.NoOverlap()
+    elif meaning.names:
         every = -(-len(meaning.names) // MOST_NAMES)
         axis.ticker = models.FixedTicker(ticks=list(range(0, len(meaning.names), every)))
         shown = {index: _shortened(name) for index, name in enumerate(meaning.names) if index % every == 0}
@@ -205,9 +239,15 @@ def _ranges(plot: Any, chart: Chart) -> None:
 def _tooltip(tip: Tip) -> tuple[str, str]:
     form = f"{{{tip.form}}}" if tip.form else ""
     unit = f" {tip.unit}" if tip.unit else ""
-    return tip.label, f"@{{{tip.column}}}{form}{unit}"
+    column = tip.column if tip.column.startswith("$") else f"@{{{tip.column}}}"
+    return tip.label, f"{column}{form}{unit}"
 
 
-def legend(chart: Chart) -> Sequence[tuple[str, str, bool]]:
-    """Return label, colour and whether it is a dashed line, of every mark that has a label."""
-    return [(mark.label, COLOURS[mark.role], mark.dashed) for mark in chart.marks if mark.label]
+def legend(chart: Chart) -> Sequence[tuple[str, str, str]]:
+    """Return label, colour and look (``fill``, ``pale``, ``dot`` or ``dash``) of every mark that has a label."""
+    looks = {"points": "dot", "rule": "dash", "band": "pale"}
+    return [
+        (mark.label, COLOURS[mark.role], "dash" if mark.dashed else looks.get(mark.kind, "fill"))
+        for mark in chart.marks
+        if mark.label
+    ]
