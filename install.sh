@@ -91,7 +91,7 @@ main() {
     if [ "$test" = yes ]; then
         exec tests/run_all.sh "$VENV"
     fi
-    build_and_install analysis
+    build_and_install all
     smoke_test
 }
 

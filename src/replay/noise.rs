@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-use super::summary::FIELDS;
+use super::part_figures::FIELDS;
 use crate::trace::record::RequestRow;
 
 /// Fewer trajectories than this tell nothing of how trajectories vary.
