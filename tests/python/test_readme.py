@@ -11,31 +11,18 @@ import re
 import shlex
 import subprocess
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.python.readme_blocks import ENGINE, README, REPOSITORY, blocks, commands
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import agentbench
 
-REPOSITORY = Path(__file__).resolve().parents[2]
-README = (REPOSITORY / "README.md").read_text()
-ENGINE = "http://127.0.0.1:8000"
 # The embedded engine solves no task, and the command says so by its exit code.
 FAILS_ON_THE_EMBEDDED_ENGINE = {"agent": "none of 4 checked tasks was completed"}
-
-
-def blocks(section: str, language: str) -> list[str]:
-    """The blocks of a language under a heading, to the next heading of its rank."""
-    rank = section.split()[0]
-    found = re.search(rf"^{re.escape(section)}\n(.*?)(?=^#{{1,{len(rank)}}} |\Z)", README, re.MULTILINE | re.DOTALL)
-    assert found, section
-    return re.findall(rf"^```{language}\n(.*?)^```$", found[1], re.MULTILINE | re.DOTALL)
-
-
-def commands(section: str) -> list[str]:
-    return [line for block in blocks(section, "bash") for line in block.splitlines()]
 
 
 def follow(command: str, folder: Path, url: str) -> None:
