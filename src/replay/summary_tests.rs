@@ -2,8 +2,10 @@
 #![allow(clippy::float_cmp)]
 
 use super::*;
+use crate::replay::part_figures::WithFailures;
 use crate::replay::settings::ApiRoute;
 use crate::replay::window::Window;
+use crate::trace::record::OutputLength;
 
 fn row(sent_at_ms: f64, phase: Phase) -> RequestRow {
     RequestRow {

@@ -5,9 +5,8 @@ use std::io::Write;
 use agentbench::trace::record::Outcome;
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use serde_json::json;
 
-use super::{TASK, body_of, event, message_events, messages_body};
+use super::{TASK, body_of, message_events, messages_body};
 use crate::wire::Setup;
 
 #[tokio::test]

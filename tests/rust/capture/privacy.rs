@@ -6,7 +6,7 @@ use std::time::Duration;
 use agentbench::redact::{Masker, Names};
 use agentbench::trace::record::UnitRow;
 
-use super::{TASK, body_of, event, message_events, messages_body, play};
+use super::{Rows, TASK, body_of, message_events, messages_body, play};
 use crate::wire::{Setup, must};
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use agentbench::trace::record::{Outcome, TurnKind, UnitRow};
 use serde_json::{Value, json};
 
-use super::{TASK, body_of, message_events, messages_body, play};
+use super::{Rows, TASK, body_of, message_events, messages_body, play};
 use crate::wire::{Peer, Setup};
 
 #[tokio::test]
