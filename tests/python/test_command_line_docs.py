@@ -109,6 +109,7 @@ def test_every_option_says_what_happens_without_it(verb: str, option: click.Opti
         f" '  [default: what happens without it]'; then {REMEDY}"
     )
     assert meaning_of(option), f"agentbench {verb} {option.opts[0]}: its help says nothing"
+    assert "[required]" not in (option.help or ""), f"agentbench {verb} {option.opts[0]}: click says that already"
 
 
 if __name__ == "__main__":

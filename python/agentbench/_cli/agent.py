@@ -31,7 +31,7 @@ APIS = ("auto", "chat", "messages", "responses")
 
 
 @click.command("agent")
-@click.option("--url", type=URL, required=True, help="The engine.  [required]")
+@click.option("--url", type=URL, required=True, help="The engine.")
 @click.option(
     "--tasks",
     type=click.IntRange(min=1),
