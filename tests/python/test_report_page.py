@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import gzip
 import html
 import json
 import re
@@ -14,6 +12,7 @@ import numpy as np
 import polars as pl
 import pytest
 from tests.python.big_run import inflated
+from tests.python.page_parts import card, embedded, source_with
 from tests.python.traffic import agentbench
 
 import agentbench as package
@@ -22,14 +21,12 @@ from agentbench._figures import number
 from agentbench.analysis import QUESTIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     import pandas as pd
     from tests.python.conftest import Captured
 
 MEGABYTE = 1e6
-GZIP = b"\x1f\x8b"
 
 
 @pytest.fixture(scope="module")
@@ -44,47 +41,6 @@ def replayed(
 @pytest.fixture(scope="module")
 def page(replayed: package.Run) -> str:
     return package.report(replayed).to_html()
-
-
-def embedded(text: str) -> list[dict[str, np.ndarray[Any, Any]]]:
-    """Every data source of a page: its columns of numbers by name."""
-    described = re.findall(r'<script type="application/json" data-drawn-by="bokeh">(.*?)</script>', text)
-    return [dict(_columns(source)) for chart in described for source in _sources(json.loads(chart))]
-
-
-def _sources(value: Any) -> Iterator[dict[str, Any]]:
-    if isinstance(value, dict):
-        if value.get("name") == "ColumnDataSource":
-            yield value
-        for inner in value.values():
-            yield from _sources(inner)
-    elif isinstance(value, list):
-        for inner in value:
-            yield from _sources(inner)
-
-
-def _columns(source: dict[str, Any]) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
-    for name, column in source["attributes"]["data"]["entries"]:
-        if isinstance(column, dict) and column.get("type") == "ndarray":
-            data = base64.b64decode(column["array"]["data"])
-            yield name, np.frombuffer(gzip.decompress(data) if data.startswith(GZIP) else data, column["dtype"])
-
-
-def source_with(text: str, *columns: str) -> dict[str, np.ndarray[Any, Any]]:
-    """The longest data source that has these columns."""
-    found = [source for source in embedded(text) if set(columns) <= source.keys()]
-    return max(found, key=lambda source: len(source[columns[0]]))
-
-
-def card(text: str, label: str) -> tuple[str, str]:
-    """A headline figure's value with its unit, and what it is of."""
-    found = re.search(
-        rf'data-figure="{re.escape(label)}".*?<p class="value[^"]*"><span>(.*?)</span>(?:<span class="tag.*?)?</p>'
-        r'<p class="of">(.*?)</p>',
-        text,
-    )
-    assert found, label
-    return re.sub(r"<[^>]*>", "", found[1]).strip(), html.unescape(found[2])
 
 
 def steady(run: package.Run) -> pd.DataFrame:

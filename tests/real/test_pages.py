@@ -5,16 +5,23 @@ Screenshots go to the folder named by AGENTBENCH_SCREENSHOTS, for people to look
 
 from __future__ import annotations
 
+import io
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, cast
 
+import numpy as np
 import polars as pl
 import pytest
+from PIL import Image
 from playwright.sync_api import sync_playwright
 from real_parts import CHROMIUM_FLAGS, chromium
+from tests.python.scripted import Server, answers, called, said
 
 import agentbench as library
+from agentbench import FileCheck, Task, load
+from agentbench.load import Fixed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -86,7 +93,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, library.Run]:
-    """A replay and a search on the embedded engine, and the bundled recording."""
+    """A replay, a search and a load shape on the embedded engine, live agents, and the bundled recording."""
     root = tmp_path_factory.mktemp("runs")
     with library.SimulatedEngine(speed="gpu-8b") as engine:
         replayed = library.replay(
@@ -96,16 +103,47 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, library.Run]:
             library.sample_trace(), url=engine.url, slo=["ttft.p95<=2s", "speed.p25>=20"], max_agents=2, gpu_count=1,
             out=root / "capacity", min_steady_s=1.0, min_requests_per_agent=1,
         )  # fmt: skip
-    return {"replay": replayed, "capacity": searched, "recording": library.Run.open(library.sample_trace())}
+        shape = load.conversation("7k", users=3, turns=Fixed(3), output_tokens=Fixed(40))
+        (step,) = load.run(
+            load.of_conversations({"7k": shape}), shape="conversation", url=engine.url, out=root / "load"
+        ).rows
+    return {
+        "replay": replayed,
+        "capacity": searched,
+        "load": step.run,
+        "agent": worked(root / "agent"),
+        "recording": library.Run.open(library.sample_trace()),
+    }
+
+
+def worked(out: Path) -> library.Run:
+    """Tasks of live agents: one is completed, of one the model says so, one has no check."""
+    write = ("write", {"path": "a.txt", "content": "hello"})
+
+    def script(body: dict[str, Any]) -> Any:
+        if body["messages"][1]["content"] == "lie":
+            return said("Done.")
+        return [called(write), called(("shell", {"command": "sleep 0.1"})), said("Done.")][answers(body)]
+
+    tasks = [
+        Task("hello", "write", checks=(FileCheck("a.txt", equals="hello"),)),
+        Task("lie", "lie", checks=(FileCheck("a.txt"),)),
+        Task("unchecked", "write"),
+    ]
+    with Server(script, pause_s=0.02).running() as server:
+        return library.run_agents(
+            tasks, url=server.url, out=out, sandbox="none", power="none", repeat=2, concurrency=3, max_steps=3
+        )
 
 
 @pytest.fixture(scope="module")
 def pages(runs: dict[str, library.Run], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Their pages, one of a comparison, and one of ten thousand requests."""
+    """Their pages, one of a comparison, one of questions alone, and one of ten thousand requests."""
     root = tmp_path_factory.mktemp("pages")
     written = {name: library.report(run).write_html(root / f"{name}.html") for name, run in runs.items()}
     written["compare"] = root / "compare.html"
     written["compare"].write_text(library.compare(runs["replay"], runs["capacity"]).to_html())
+    (written["analysis"],) = library.analyze(library.sample_trace()).save(root / "analysis", csv=False, png=False)
     written["large"] = library.report(large(runs["replay"], root / "large")).write_html(root / "large.html")
     return written
 
@@ -162,7 +200,7 @@ def screenshots(tmp_path: Path) -> Path:
 VIEWS = [(WIDE, "light"), (WIDE, "dark"), (NARROW, "light")]
 
 
-@pytest.mark.parametrize("name", ["replay", "capacity", "recording", "compare", "large"])
+@pytest.mark.parametrize("name", ["replay", "capacity", "load", "agent", "recording", "analysis", "compare", "large"])
 @pytest.mark.parametrize(("width", "scheme"), VIEWS)
 def test_a_page_is_drawn_whole(
     browser: Browser, pages: dict[str, Path], screenshots: Path, name: str, width: int, scheme: str
@@ -190,6 +228,58 @@ def test_hovering_over_dots_and_levels_tells_of_them(browser: Browser, pages: di
     with Opened(browser, pages["capacity"], WIDE, "light") as opened:
         assert any("verdict" in text for text in hovered(opened.page, "capacity-work"))
         assert any("OSL" in text for text in hovered(opened.page, "ttft_s-context"))
+
+
+def test_hovering_over_the_bars_of_a_question_tells_their_values(browser: Browser, pages: dict[str, Path]) -> None:
+    calls = library.Run.open(library.sample_trace()).tool_calls().to_polars()["name"]
+    share_pct = {name: (calls == name).sum() / len(calls) * 100 for name in calls.unique()}
+    for name in ("analysis", "recording"):
+        with Opened(browser, pages[name], WIDE, "dark") as opened:
+            told = [text for text in hovered(opened.page, "tools-0") if "of calls" in text]
+        assert told
+        for text in told:
+            tool, shown = cast("re.Match[str]", re.search(r"(\w+)\s*of calls:?\s*([\d.]+) %", text)).groups()
+            assert float(shown) == pytest.approx(share_pct[tool], abs=0.001), text
+
+
+def test_hovering_over_a_line_of_a_question_tells_a_point_of_it(browser: Browser, pages: dict[str, Path]) -> None:
+    turns = library.Run.open(library.sample_trace()).turns().to_polars()
+    osl = turns.filter((pl.col("outcome") == "ok") & (pl.col("kind") != "utility"))["osl"].to_numpy()
+    with Opened(browser, pages["analysis"], WIDE, "light") as opened:
+        told = [text for text in hovered(opened.page, "tokens-0") if "OSL" in text]
+    points = [re.search(r"tokens:?\s*([\d,.]+).*at most x:?\s*([\d.]+) %", text) for text in told]
+    assert any(points), told
+    for point in points:
+        assert point
+        tokens, pct = float(point[1].replace(",", "")), float(point[2])
+        # The line goes straight up at a value: from the share below it to the share up to it.
+        below, upto = (np.mean(osl < tokens) * 100, np.mean(osl <= tokens) * 100)
+        assert below - 0.001 <= pct <= upto + 0.001, point[0]
+
+
+def test_hovering_over_an_engines_gauge_tells_its_steps(browser: Browser, pages: dict[str, Path]) -> None:
+    with Opened(browser, pages["replay"], WIDE, "light") as opened:
+        told = hovered(opened.page, "running")
+    assert any(re.search(r"(running|waiting):?\s*[0-4]\b", text) for text in told), told
+
+
+def test_hovering_over_a_task_tells_what_became_of_it(browser: Browser, pages: dict[str, Path]) -> None:
+    with Opened(browser, pages["agent"], WIDE, "light") as opened:
+        told = hovered(opened.page, "tasks")
+    assert any(re.search(r"hello.*completed, by the check:?\s*2\b", text) for text in told), told
+
+
+@pytest.mark.parametrize("name", ["analysis", "recording", "agent"])
+def test_no_chart_is_a_bright_box_on_a_dark_screen(browser: Browser, pages: dict[str, Path], name: str) -> None:
+    bright = {}
+    for scheme in ("light", "dark"):
+        with Opened(browser, pages[name], WIDE, scheme) as opened:
+            for figure in opened.page.locator("figure[data-chart]").all():
+                pixels = np.asarray(Image.open(io.BytesIO(figure.screenshot())).convert("L"))
+                bright[scheme, figure.get_attribute("data-chart")] = (pixels > 200).mean()
+            assert opened.page.locator("img").count() == 0
+    assert {share < 0.1 for (scheme, _), share in bright.items() if scheme == "dark"} == {True}, bright
+    assert {share > 0.4 for (scheme, _), share in bright.items() if scheme == "light"} == {True}, bright
 
 
 def hovered(page: Page, chart: str) -> list[str]:

@@ -51,6 +51,7 @@ CAUTIONS = (
     "clocks not agreed",
 )
 OTHER = "note"
+NO_API = "synthetic"
 CLIENT_REMEDY = "give agentbench more cores or a machine of its own, or fewer agents"
 """What to do about a client that was the bottleneck."""
 UNSEEN_SHARE = 0.1
@@ -166,7 +167,8 @@ def _of_requests(summary: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield from _of_unseen_output(summary)
     if summary["prefix_hits"]["disagree"]:
         yield "prefix hits disagree", "planned, usage and engine prefix hit rates are more than 2 points apart"
-    if labels.get("converted"):
+    # What was imported or planned without an API is in none.
+    if labels.get("converted") and any(route["recorded"] != NO_API for route in summary["settings"]["routes"]):
         yield "converted", "requests were sent in another API than the recorded one"
     if labels.get("synthetic_trace"):
         yield "synthetic recording", "the recording is synthetic: made up after published statistics"

@@ -147,7 +147,7 @@ def report(run: Run | str | os.PathLike[str], *, thresholds: Iterable[str] = ())
     found = flags(summary, manifest)
     judged = verdict(summary, found, measures)
     return Report(
-        title=f"agentbench {manifest['kind']}: {opened.path.name or opened.path}",
+        title=f"agentbench {_command(manifest)}: {opened.path.name or opened.path}",
         headline=_headline(summary, manifest),
         flags=found,
         sections=_sections(summary, manifest, judged),
@@ -178,6 +178,12 @@ def write_whole(target: Path, text: str) -> None:
         unfinished.replace(target)
     finally:
         unfinished.unlink(missing_ok=True)
+
+
+def _command(manifest: dict[str, Any]) -> str:
+    """Return what made a run: its kind, or the load shape of which it is a step."""
+    shape = manifest["argv"][1:3]
+    return " ".join(shape) if shape[:1] == ["load"] else str(manifest["kind"])
 
 
 def _headline(summary: dict[str, Any], manifest: dict[str, Any]) -> str:

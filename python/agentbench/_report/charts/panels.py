@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from agentbench._figures import count, number
-from agentbench._report.charts import capacity, frames, latency, series, shares, timeline
+from agentbench._report.charts import capacity, frames, latency, series, shares, tasks, timeline
 from agentbench._report.conditions import engine_in_words
 from agentbench._report.replayed import headline_part
 from agentbench._report.sections import Section
@@ -62,7 +62,7 @@ def _panels(
             "capacity", "Capacity", capacity.capacity_charts(run, of_run), ("capacity", "levels", "work of the levels")
         )
     if summary.get("agent"):
-        yield Panel("tasks", "Tasks", (), ("tasks", "of a task", "each task"))
+        yield Panel("tasks", "Tasks", (tasks.task_chart(run, of_run),), ("tasks", "of a task", "each task"))
     for column, name, title in (
         (latency.TTFT, "ttft", "Time to first token"),
         (latency.SPEED, "speed", "Output speed"),
@@ -155,4 +155,5 @@ def _agents(summary: dict[str, Any], level: int | None) -> Iterator[str]:
 def _engine(manifest: dict[str, Any]) -> Iterator[str]:
     engine = manifest.get("engine")
     if engine:
-        yield " ".join(filter(None, [engine.get("model"), f"on {engine_in_words(manifest)}"]))
+        where = f"on {engine_in_words(manifest)}" if engine.get("name") else f"on an unknown engine at {engine['url']}"
+        yield " ".join(filter(None, [engine.get("model"), where]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from agentbench._figures import UNKNOWN, count, number, percent
+from agentbench._figures import MILLISECONDS_PER_SECOND, UNKNOWN, count, number, percent
 from agentbench._report.captured import usage_hits_pct
 from agentbench._report.conditions import service_level
 from agentbench._report.replayed import headline_part
@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from agentbench._report.verdict import Verdict
+
+
+TASKS = "tasks"
+"""How the card begins that tells what live agents got done."""
 
 
 @dataclass(frozen=True)
@@ -36,19 +40,12 @@ def cards(summary: dict[str, Any], found: Verdict) -> tuple[Card, ...]:
 def _of_a_replay(summary: dict[str, Any], found: Verdict) -> Iterator[Card]:
     name, part = headline_part(summary)
     yield from _of_a_search(summary)
-    for judgment in found.judgments:
-        measure = judgment.measure
-        bounds = ", ".join(f"{word} {measure.bound_in_words(word)}" for word, _ in measure.bounds)
-        value = number(judgment.value) if judgment.value is not None else UNKNOWN
-        of = found.part if judgment.value is not None else judgment.reason
-        yield Card(
-            f"{judgment.label} {measure.statistic}" if measure.statistic[0] == "p" else judgment.label,
-            value,
-            measure.unit,
-            of,
-            judgment.word or "",
-            bounds,
-        )
+    if summary.get("agent"):
+        # What got done is what live agents are about.
+        yield from sorted(_judged(found), key=lambda card: not card.label.startswith(TASKS))
+        yield from _of_live_agents(summary["agent"])
+    else:
+        yield from _judged(found)
     yield Card("output of all agents", number(part["output_tokens_per_s"]), "tokens/s", found.part or name)
     hits = summary["prefix_hits"]["usage_pct"]
     level = (summary.get("capacity") or {}).get("level")
@@ -58,6 +55,16 @@ def _of_a_replay(summary: dict[str, Any], found: Verdict) -> Iterator[Card]:
     ended = f"{count(requests['failed'])} failed, {count(requests['cancelled'])} cut off"
     yield Card("requests", count(requests["sent"]), "", f"{ended}, {whole}")
     yield from _of_power(summary.get("power"))
+
+
+def _judged(found: Verdict) -> Iterator[Card]:
+    for judgment in found.judgments:
+        measure, known = judgment.measure, judgment.value is not None
+        label = f"{judgment.label} {measure.statistic}" if measure.statistic[0] == "p" else judgment.label
+        bounds = ", ".join(f"{word} {measure.bound_in_words(word)}" for word, _ in measure.bounds)
+        of = found.part if known else judgment.reason
+        value, unit = (number(judgment.value), measure.unit) if known else (UNKNOWN, "")
+        yield Card(label, value, unit, of, judgment.word or "", bounds)
 
 
 def _percent(pct: float | None) -> tuple[str, str]:
@@ -76,6 +83,14 @@ def _of_a_search(summary: dict[str, Any]) -> Iterator[Card]:
         if figure.get("value") is not None:
             of = f"{level}; power {_boundary(summary)}" if "mw" in key else level
             yield Card(label, bound + number(figure["value"]), "", of)
+
+
+def _of_live_agents(agent: dict[str, Any]) -> Iterator[Card]:
+    claimed = f"{count(agent['claimed'])} of {count(agent['tasks'])} tasks, done or not"
+    yield Card("tasks claimed done, by the model", *_percent(agent["claimed_pct"]), claimed)
+    steps = agent["steps"]
+    if steps:
+        yield Card("steps of a task", number(steps["p50"]), "", f"median of {count(steps['n'])} tasks")
 
 
 def _boundary(summary: dict[str, Any]) -> str:
@@ -101,7 +116,13 @@ def _of_turns(summary: dict[str, Any]) -> Iterator[Card]:
     yield Card("prompt tokens", count(totals["isl"]), "", "all turns")
     yield Card("output tokens", count(totals["osl"]), "", "all turns")
     yield Card("prompt tokens from cache", *_percent(usage_hits_pct(totals)), "by usage, where it tells it")
-    for label, name, unit, scale in (("TTFT", "ttft_ms", "s", 1e-3), ("tool time", "tool_exec_ms", "s", 1e-3)):
+    for label, name in (("TTFT", "ttft_ms"), ("tool time", "tool_exec_ms")):
         statistic = fields.get(name)
         if statistic:
-            yield Card(label, number(statistic["p50"] * scale), unit, f"median of {count(statistic['n'])} turns")
+            yield Card(label, *_time(statistic["p50"]), f"median of {count(statistic['n'])} turns")
+
+
+def _time(milliseconds: float) -> tuple[str, str]:
+    if milliseconds < MILLISECONDS_PER_SECOND:
+        return number(milliseconds), "ms"
+    return number(milliseconds / MILLISECONDS_PER_SECOND), "s"
