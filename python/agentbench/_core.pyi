@@ -920,13 +920,13 @@ class AgentRun(Handle):
             ``cached_tokens``, ``completion_tokens``. A request that failed is a row and an answer with its error.
         """
 
-    def task_started(self, trajectory_id: str) -> None:
+    def task_started(self, trajectory_id: str, agent_id: int) -> None:
         """An agent has taken up a task."""
 
     def task_ended_async(self, end: Mapping[str, Any]) -> Awaitable[None]:
         """Write a task's row, with what its caller knows, once none of its requests is on its way."""
 
-    def nothing_left(self) -> None:
+    def nothing_left(self, agent_id: int) -> None:
         """An agent finds no task that is left."""
 
     def all_done(self) -> None:

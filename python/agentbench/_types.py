@@ -101,41 +101,87 @@ class CaptureStats(TypedDict):
     changed: dict[str, int]
 
 
+class AgentsByState(TypedDict):
+    """Agents by what they do now; each is in one of these.
+
+    ``first_token``: a request is on its way and nothing of its answer has come, so it waits or is in prefill.
+    ``decode``: output comes. ``tool`` and ``human``: the agent waits for tools or a human; of a live agent ``tool`` is
+    also its workspace and its check. ``idle``: it is not to start yet, or waits for an arrival or the end of a pause.
+    ``ended``: it has nothing left to do. An agent whose threads do several things counts by the one that is furthest
+    on: ``decode``, then ``first_token``, ``tool``, ``human``.
+    """
+
+    first_token: int
+    decode: int
+    tool: int
+    human: int
+    idle: int
+    ended: int
+
+
 class ReplayProgress(TypedDict):
     """How far a replay is.
 
     ``phase`` is ``ramp``, ``warmup``, ``steady`` or ``tail``. ``trajectories_planned`` is None for a run that its
-    time alone ends, ``duration_s`` for one that has no time limit. Tokens are sums over the requests that have
-    ended. ``recent_ttft_ms`` and ``recent_itl_ms`` are means over the latest requests.
+    time alone ends, ``duration_s`` for one that has no time limit. Tokens are sums over the requests answered
+    whole, None while no usage tells them; ``prompt_tokens_with_cached`` is the base of a hit rate.
+    ``failures`` counts those that failed by kind, as the summary's ``errors``.
+
+    ``time_left_s`` is up to the time after which nothing more is started, or by the pace of the planned work, whichever
+    comes first. It is None where neither says anything: before 5 % of the requests have ended, of live agents before as
+    many tasks as there are agents have ended, when the next end is overdue by that pace, in a search, and while the
+    last answers are awaited.
+
+    ``recent_*`` are of the last ``recent_answers`` answers (up to 100): ``recent_ttft_ms`` and ``recent_itl_ms`` are
+    means, ``recent_output_tokens_per_s_*`` the output speed of an answer.
+
+    ``engine_*`` and ``power_w`` are as last polled and sampled: None where nothing is, or the last look failed; power
+    is of all devices, times the power usage effectiveness where one was given.
     """
 
     elapsed_s: float
+    time_left_s: float | None
     phase: str
+    simulated: bool
+    agents: AgentsByState
     requests_sent: int
     requests_ok: int
     requests_failed: int
     requests_cancelled: int
     requests_in_flight: int
+    failures: dict[str, int]
     trajectories_done: int
     trajectories_planned: int | None
     duration_s: float | None
-    prompt_tokens: int
-    cached_tokens: int
-    completion_tokens: int
+    prompt_tokens: int | None
+    cached_tokens: int | None
+    prompt_tokens_with_cached: int | None
+    completion_tokens: int | None
+    recent_answers: int
     recent_ttft_ms: float | None
+    recent_ttft_p50_ms: float | None
+    recent_ttft_p95_ms: float | None
     recent_itl_ms: float | None
+    recent_output_tokens_per_s_p50: float | None
+    recent_output_tokens_per_s_p25: float | None
+    engine_running: float | None
+    engine_waiting: float | None
+    engine_kv_cache_usage_pct: float | None
+    power_w: float | None
     done: bool
 
 
 class CapacityProgress(TypedDict):
     """How far a capacity search is.
 
-    ``level`` and ``agents`` are of the level that runs, or ran last; ``levels`` holds the rows of those judged.
+    ``level`` and ``agents`` are of the level that runs, or ran last; ``levels`` holds the rows of those judged. After
+    ``level_left_s`` the level starts nothing more, whatever it has; None while nothing is started.
     """
 
     level: int
     agents: int
     replay: ReplayProgress
+    level_left_s: float | None
     levels: list[dict[str, Any]]
     done: bool
 

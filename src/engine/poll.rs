@@ -205,6 +205,12 @@ impl Poller {
         }
     }
 
+    /// The engine's gauges now; none when the last scrape failed.
+    pub fn gauges(&self) -> Option<EngineGauges> {
+        let shared = self.stats.lock().unwrap_or_else(PoisonError::into_inner);
+        shared.stats.last.filter(|_| shared.stats.last_error.is_none())
+    }
+
     /// How polling goes.
     pub fn stats(&self) -> PollStats {
         let shared = self.stats.lock().unwrap_or_else(PoisonError::into_inner);

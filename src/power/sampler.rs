@@ -222,6 +222,13 @@ impl PowerSampler {
         PowerWatch { settings: Arc::clone(&self.settings), shared: Arc::clone(&self.shared) }
     }
 
+    /// Power of all devices now, times the power usage effectiveness where one was given; none where a
+    /// device does not tell.
+    pub fn power_w(&self) -> Option<f64> {
+        let shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        shared.stats.power_w.map(|power_w| power_w * self.settings.pue.unwrap_or(1.0))
+    }
+
     /// How sampling goes.
     pub fn stats(&self) -> PowerStats {
         let shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);

@@ -32,6 +32,12 @@ impl View {
         self.recording.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// How far it is; once it has ended, without what was seen of engine and power.
+    fn progress(&self) -> ReplayProgress {
+        let running = self.lock().as_ref().map(|recording| recording.progress());
+        running.unwrap_or_else(|| self.sender.load().progress())
+    }
+
     /// Closes the recording, the first time.
     async fn finish(&self) -> Result<()> {
         let recording = self.lock().take();
@@ -175,8 +181,7 @@ impl PyAgentRun {
 
     /// How far it is.
     fn progress<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let progress: ReplayProgress = self.lifecycle.handle()?.sender.load().progress();
-        json::to_python(py, &progress)
+        json::to_python(py, &self.lifecycle.handle()?.progress())
     }
 
     /// Sends a request, waits for its answer and records both.
@@ -210,8 +215,8 @@ impl PyAgentRun {
     }
 
     /// An agent has taken up a task.
-    fn task_started(&self, trajectory_id: &str) -> PyResult<()> {
-        self.lifecycle.handle()?.sender.load().task_started(trajectory_id);
+    fn task_started(&self, trajectory_id: &str, agent_id: u32) -> PyResult<()> {
+        self.lifecycle.handle()?.sender.load().task_started(trajectory_id, agent_id);
         Ok(())
     }
 
@@ -226,8 +231,8 @@ impl PyAgentRun {
     }
 
     /// An agent finds no task that is left.
-    fn nothing_left(&self) -> PyResult<()> {
-        self.lifecycle.handle()?.sender.load().nothing_left();
+    fn nothing_left(&self, agent_id: u32) -> PyResult<()> {
+        self.lifecycle.handle()?.sender.load().nothing_left(agent_id);
         Ok(())
     }
 

@@ -38,7 +38,7 @@ impl Trace<'_> {
 /// The recording while it runs, how far it came afterwards.
 enum Recording {
     Running(Box<ReplayRecording>),
-    Ended(ReplayProgress),
+    Ended(Box<ReplayProgress>),
 }
 
 /// A running replay as its handle sees it.
@@ -53,13 +53,13 @@ impl View {
     fn progress(&self) -> ReplayProgress {
         match &*self.lock() {
             Recording::Running(recording) => recording.progress(),
-            Recording::Ended(progress) => progress.clone(),
+            Recording::Ended(progress) => (**progress).clone(),
         }
     }
 
     /// Keeps the progress and closes the recording, the first time.
     async fn finish(&self) -> Result<()> {
-        let last = Recording::Ended(self.progress());
+        let last = Recording::Ended(Box::new(self.progress()));
         let recording = std::mem::replace(&mut *self.lock(), last);
         match recording {
             Recording::Running(recording) => recording.finish().await.map(drop),

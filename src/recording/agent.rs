@@ -17,7 +17,8 @@ use crate::engine::control::Control;
 use crate::engine::poll::PollStats;
 use crate::error::{Error, Result};
 use crate::replay::{
-    AgentAnswer, AgentLoad, AgentLoadConfig, AgentRequest, PreparedAgents, Summary, TaskEnd,
+    AgentAnswer, AgentLoad, AgentLoadConfig, AgentRequest, PreparedAgents, ReplayProgress, Summary,
+    TaskEnd,
 };
 use crate::shutdown::Shutdown;
 use crate::trace::record::RequestStatus;
@@ -149,6 +150,11 @@ impl AgentRecording {
     /// What sends the requests.
     pub fn sender(&self) -> &AgentSender {
         &self.sender
+    }
+
+    /// How far it is.
+    pub fn progress(&self) -> ReplayProgress {
+        self.ground.seen(self.sender.load.progress())
     }
 
     /// How polling goes; none when nothing is polled.

@@ -142,6 +142,8 @@ pub struct CapacityProgress {
     pub agents: u32,
     /// How far it is.
     pub replay: ReplayProgress,
+    /// After so long nothing more is started at this level, whatever it has; null between levels.
+    pub level_left_s: Option<f64>,
     /// The levels judged so far.
     pub levels: Vec<LevelRow>,
     /// The search has ended.
@@ -246,10 +248,13 @@ impl CapacityRecording {
     /// How far it is.
     pub fn progress(&self) -> CapacityProgress {
         let seen = self.shown.lock();
+        let replay = seen.replay.as_ref().map_or_else(|| seen.last.clone(), ReplayHandle::progress);
+        let replay = self.ground.seen(ReplayProgress { time_left_s: None, ..replay });
         CapacityProgress {
             level: seen.level,
             agents: seen.agents,
-            replay: seen.replay.as_ref().map_or_else(|| seen.last.clone(), ReplayHandle::progress),
+            level_left_s: level_left_s(&replay, self.settings.level_time_s),
+            replay,
             levels: seen.levels.clone(),
             done: seen.done,
         }
@@ -288,6 +293,12 @@ impl CapacityRecording {
         let summary = in_background(move || write_summary(&dir)).await?;
         Ok((manifest, summary))
     }
+}
+
+/// The time for which a level may still start something.
+pub(super) fn level_left_s(level: &ReplayProgress, level_time_s: f64) -> Option<f64> {
+    let left_s = level_time_s - level.elapsed_s;
+    (left_s > 0.0 && !level.done).then_some(left_s)
 }
 
 pub(super) fn keep_search(manifest: &mut Manifest, settings: &CapacitySettings) -> Result<()> {

@@ -12,7 +12,9 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::capacity::{CapacityProgress, SearchConfig, empty_cache, fill_power, keep_search};
+use super::capacity::{
+    CapacityProgress, SearchConfig, empty_cache, fill_power, keep_search, level_left_s,
+};
 use super::replay::{keep_settings, write_summary};
 use super::worker::{WorkerPlan, WorkerReport};
 use super::{Ground, RecordingConfig, in_background};
@@ -28,6 +30,7 @@ use crate::replay::client_figures::{Watched, client_figures, with_client};
 use crate::replay::common_window::{CommonWindow, phase_at};
 use crate::replay::levels::{Level, judge};
 use crate::replay::open_loop_figures::most_at_once;
+use crate::replay::recent::Recent;
 use crate::replay::samples::Samples;
 use crate::replay::settings::EndedBy;
 use crate::replay::slo::Condition;
@@ -86,6 +89,8 @@ struct Playing {
     step: Step,
     common: CommonWindow,
     progress: Vec<ReplayProgress>,
+    /// The latest answers of all workers.
+    recent: Recent,
     outcomes: Vec<ReplaySettings>,
     samples: Option<Arc<Samples>>,
     /// Requests whose phase is not known yet, with their workers.
@@ -232,6 +237,7 @@ impl Fleet {
             step,
             common: CommonWindow::new(workers as usize),
             progress: vec![ReplayProgress::default(); workers as usize],
+            recent: Recent::default(),
             outcomes: Vec::new(),
             samples,
             unsettled: Vec::new(),
@@ -255,6 +261,9 @@ impl Fleet {
         }
         playing.judge_failures(self.settings.max_error_rate_pct);
         playing.outcomes.extend(report.ended);
+        for row in &report.requests {
+            playing.recent.see(row);
+        }
         playing.unsettled.extend(report.requests.into_iter().map(|row| (worker, row)));
         self.rows_lost += report.rows_lost;
         for mut row in report.trajectories {
@@ -411,10 +420,13 @@ impl Fleet {
 
     /// How far the run is; for a replay, its part `replay`.
     pub fn progress(&self) -> CapacityProgress {
-        match &self.playing {
+        let progress = match &self.playing {
             Some(playing) => progress_of(playing, self.searching.as_ref()),
             None => self.last.clone(),
-        }
+        };
+        let simulated = self.settings.simulated;
+        let replay = self.ground.seen(ReplayProgress { simulated, ..progress.replay });
+        CapacityProgress { replay, ..progress }
     }
 
     /// Stops the poller, closes the tables, writes `summary.json`.
@@ -485,13 +497,15 @@ impl Playing {
 fn progress_of(playing: &Playing, searching: Option<&Searching>) -> CapacityProgress {
     let window = playing.common.window();
     let phase = phase_at(&window, playing.common.settled_ms());
+    let sum = ReplayProgress::sum(&playing.progress, phase, playing.recent.figures());
+    let time_left_s = sum.time_left_s.filter(|_| searching.is_none());
+    let replay = ReplayProgress { done: playing.common.ended(), time_left_s, ..sum };
+    let level_time_s = searching.map(|searching| searching.level_time.as_secs_f64());
     CapacityProgress {
         level: playing.step.level.unwrap_or_default(),
         agents: playing.step.agents,
-        replay: ReplayProgress {
-            done: playing.common.ended(),
-            ..ReplayProgress::sum(&playing.progress, phase)
-        },
+        level_left_s: level_time_s.and_then(|level_time_s| level_left_s(&replay, level_time_s)),
+        replay,
         levels: searching.map(|searching| searching.levels.clone()).unwrap_or_default(),
         done: false,
     }

@@ -33,6 +33,8 @@ use crate::engine::control::Control;
 use crate::engine::poll::{PollConfig, PollStats, Poller};
 use crate::error::{Error, Result};
 use crate::power::{PowerChoice, PowerConfig, PowerSampler, PowerSettings, PowerStats};
+use crate::replay::ReplayProgress;
+use crate::replay::progress::Outside;
 use crate::trace::{EngineInfo, HostInfo, Manifest, RowSender, RunKind, RunWriter};
 
 /// Time between polls unless asked otherwise.
@@ -172,6 +174,18 @@ impl Ground {
     fn clear(self) {
         drop((self.pollers, self.power));
         self.writer.discard();
+    }
+
+    /// A run's progress with what is seen of its engine and of power.
+    fn seen(&self, progress: ReplayProgress) -> ReplayProgress {
+        let gauges = self.pollers.last().and_then(Poller::gauges);
+        let outside = Outside {
+            engine_running: gauges.and_then(|gauges| gauges.running),
+            engine_waiting: gauges.and_then(|gauges| gauges.waiting),
+            engine_kv_cache_usage_pct: gauges.and_then(|gauges| gauges.kv_cache_usage_pct),
+            power_w: self.power.power_w(),
+        };
+        ReplayProgress { outside, ..progress }
     }
 
     /// How polling goes, engine by engine; of one that is not polled nothing.

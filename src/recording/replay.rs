@@ -71,7 +71,7 @@ impl ReplayRecording {
 
     /// How far it is.
     pub fn progress(&self) -> ReplayProgress {
-        self.replay.progress()
+        self.ground.seen(self.replay.progress())
     }
 
     /// How it is run.

@@ -16,11 +16,14 @@ use tokio_util::sync::CancellationToken;
 
 use super::agents_asked::PreparedAgents;
 use super::attempts::RequestKey;
-use super::client::{Client, Wire};
+use super::beside::{Beside, Wire};
+use super::client::Client;
+use super::doing::Does;
 use super::progress::{Progress, ReplayProgress};
 use super::request_row::request_row;
 use super::rows::{RowQueue, RowThread};
 use super::settings::{EndedBy, ReplaySettings};
+use super::time_left::Ahead;
 use super::watch::Watch;
 use super::window::PhaseTracker;
 use crate::api::{Api, Reply};
@@ -36,8 +39,17 @@ impl PreparedAgents {
         let watch = Watch::start(clock, rows.clone(), None)?;
         let (queue, row_thread) = RowQueue::start(rows, None)?;
         tracing::info!(agents = settings.agents, url = settings.url, "live agents start");
+        let ahead = Ahead {
+            trajectories: settings.trajectories,
+            simulated: settings.simulated,
+            ..Ahead::default()
+        };
+        let progress = Progress::new(clock, ahead);
+        for number in 0..settings.agents {
+            progress.agents.of(number);
+        }
         Ok(AgentLoad {
-            progress: Progress::new(clock, settings.trajectories, None),
+            progress,
             state: Mutex::new(State {
                 phases: PhaseTracker::new(settings.agents),
                 agents: HashMap::new(),
@@ -126,6 +138,8 @@ pub struct TaskEnd {
 /// What the requests of one task add up to.
 #[derive(Debug, Clone, Copy, Default)]
 struct Totals {
+    /// An agent has taken it up, and is seen at work on it.
+    taken_up: bool,
     /// On their way now.
     open: u32,
     start_ms: f64,
@@ -202,7 +216,13 @@ impl AgentLoad {
         let phase = self.request_starts(request.agent_id, &request.trajectory_id);
         let mut wire = Wire::default();
         let (key, body) = (RequestKey::default(), request.body);
-        let exchange = self.client.send_copied(self.api, body, key, abort, Some(&mut wire)).await;
+        let agent = self.progress.agents.of(request.agent_id);
+        let exchange = {
+            let answer = agent.begin(Does::FirstToken);
+            let first_output = || answer.becomes(Does::Decode);
+            let beside = Beside { wire: Some(&mut wire), first_output: Some(&first_output) };
+            self.client.send_beside(self.api, body, key, abort, beside).await
+        };
         let (sent_ns, ended_ns) = (exchange.sent_ns, exchange.end_ns);
         let reply = exchange.received.reply.clone();
         let row = RequestRow {
@@ -261,10 +281,13 @@ impl AgentLoad {
         state.rows.clone()
     }
 
-    /// An agent has taken up a task.
-    pub fn task_started(&self, trajectory_id: &str) {
-        let totals = Totals { start_ms: self.clock.run_ms(), ..Totals::default() };
-        self.lock().tasks.insert(trajectory_id.to_owned(), totals);
+    /// An agent has taken up a task. What it does beside its requests counts as tools.
+    pub fn task_started(&self, trajectory_id: &str, agent_id: u32) {
+        let totals = Totals { taken_up: true, start_ms: self.clock.run_ms(), ..Totals::default() };
+        let known = self.lock().tasks.insert(trajectory_id.to_owned(), totals);
+        if !known.is_some_and(|known| known.taken_up) {
+            self.progress.agents.of(agent_id).add(Does::ToolWait);
+        }
     }
 
     /// A task has ended, its check included: writes its row once none of its requests is on its way.
@@ -282,14 +305,18 @@ impl AgentLoad {
             let mut state = self.lock();
             (state.tasks.remove(&end.trajectory_id).unwrap_or_default(), state.rows.clone())
         };
-        self.progress.trajectory_ended();
+        if totals.taken_up {
+            self.progress.agents.of(end.agent_id).remove(Does::ToolWait);
+        }
+        self.progress.trajectory_ended(0);
         if let Some(rows) = rows {
             rows.send(task_row(end, totals)).await;
         }
     }
 
     /// An agent finds no task that is left: the steady state ends.
-    pub fn nothing_left(&self) {
+    pub fn nothing_left(&self, agent_id: u32) {
+        self.progress.agents.of(agent_id).end();
         let run_ms = self.clock.run_ms();
         self.lock().phases.nothing_left(run_ms);
     }

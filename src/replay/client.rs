@@ -12,10 +12,11 @@ use bytes::Bytes;
 use reqwest::header::{
     ACCEPT, AUTHORIZATION, CONTENT_TYPE, DATE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER,
 };
-use reqwest::{RequestBuilder, Response, StatusCode, Url};
+use reqwest::{RequestBuilder, Response, Url};
 use tokio_util::sync::CancellationToken;
 
 use super::attempts::{Cause, Failure, RequestKey, Retries, Timeouts, retry_after};
+use super::beside::{Beside, Wire};
 use super::response::{Received, ResponseReader};
 use super::silence::Silence;
 use crate::api::{Api, parse_reply};
@@ -60,15 +61,6 @@ pub struct Exchange {
     pub cancelled: bool,
     /// Every attempt, the last one too.
     pub attempts: Vec<Attempt>,
-}
-
-/// What came over the wire in answer to the last attempt, as it came: for whoever records it.
-#[derive(Debug, Default)]
-pub struct Wire {
-    /// Status and headers; none where no response came.
-    pub head: Option<(StatusCode, HeaderMap)>,
-    /// The body's pieces, each with its arrival.
-    pub pieces: Vec<(i64, Bytes)>,
 }
 
 /// What one attempt came to.
@@ -136,17 +128,17 @@ impl Client {
         key: RequestKey,
         abort: &CancellationToken,
     ) -> Exchange {
-        self.send_copied(api, body, key, abort, None).await
+        self.send_beside(api, body, key, abort, Beside::default()).await
     }
 
-    /// The same, with a copy of what came in answer to the last attempt.
-    pub async fn send_copied(
+    /// The same, with somebody beside who is told while it comes.
+    pub async fn send_beside(
         &self,
         api: Api,
         body: Bytes,
         key: RequestKey,
         abort: &CancellationToken,
-        mut wire: Option<&mut Wire>,
+        mut beside: Beside<'_>,
     ) -> Exchange {
         let mut exchange = Exchange::default();
         loop {
@@ -156,11 +148,11 @@ impl Client {
                 exchange.sent_ns = start_ns;
             }
             let end_ns = self.timeouts.end_ns(exchange.sent_ns);
-            if let Some(wire) = &mut wire {
+            if let Some(wire) = &mut beside.wire {
                 **wire = Wire::default();
             }
             let times = (start_ns, end_ns);
-            let attempted = self.attempt(api, request, times, abort, wire.as_deref_mut()).await;
+            let attempted = self.attempt(api, request, times, abort, &mut beside).await;
             let retry_after = attempted.retry_after;
             exchange.keep(attempted);
             let Some(wait) = self.wait(&exchange, retry_after, key) else { return exchange };
@@ -196,7 +188,7 @@ impl Client {
         request: RequestBuilder,
         (start_ns, end_ns): (i64, Option<i64>),
         abort: &CancellationToken,
-        mut wire: Option<&mut Wire>,
+        beside: &mut Beside<'_>,
     ) -> Attempted {
         let mut reader = ResponseReader::new(api);
         let mut head = Head::default();
@@ -207,10 +199,10 @@ impl Client {
                 .await?
                 .map_err(|error| self.failed_send(&error))?;
             head = self.head(&response);
-            if let Some(wire) = &mut wire {
+            if let Some(wire) = &mut beside.wire {
                 wire.head = Some((response.status(), response.headers().clone()));
             }
-            self.read(api, response, &mut reader, &mut silence, wire).await?;
+            self.read(api, response, &mut reader, &mut silence, beside).await?;
             Ok(())
         };
         let in_time = async {
@@ -269,11 +261,11 @@ impl Client {
         mut response: Response,
         reader: &mut ResponseReader,
         silence: &mut Silence,
-        mut wire: Option<&mut Wire>,
+        beside: &mut Beside<'_>,
     ) -> std::result::Result<(), Failure> {
         if !response.status().is_success() {
             let status = response.status().as_u16();
-            let body = self.error_body(response, silence, wire).await;
+            let body = self.error_body(response, silence, beside).await;
             let message = parse_reply(api, &body).error.unwrap_or_default();
             let text = format!("http {status}: {}", clip(&message));
             return Err(Failure::new(Cause::Status(status), text));
@@ -283,15 +275,18 @@ impl Client {
             let text = format!("no stream: the answer is {}", clip(other));
             return Err(Failure::new(Cause::NoStream, text));
         }
+        let mut first_output = beside.first_output;
         loop {
             match silence.unless_too_long(response.chunk()).await? {
                 Ok(Some(bytes)) => {
                     let now_ns = self.clock.now_ns();
                     silence.broken_at(now_ns);
                     reader.take(&bytes, now_ns);
-                    if let Some(wire) = &mut wire {
-                        wire.pieces.push((now_ns, bytes));
+                    if let Some(tell) = first_output.take_if(|_| reader.first_output_ns().is_some())
+                    {
+                        tell();
                     }
+                    beside.piece(now_ns, bytes);
                 }
                 Ok(None) => return Ok(()),
                 Err(error) => {
@@ -307,14 +302,12 @@ impl Client {
         &self,
         mut response: Response,
         silence: &mut Silence,
-        mut wire: Option<&mut Wire>,
+        beside: &mut Beside<'_>,
     ) -> Vec<u8> {
         let mut body = Vec::new();
         while let Ok(Ok(Some(bytes))) = silence.unless_too_long(response.chunk()).await {
             body.extend_from_slice(&bytes);
-            if let Some(wire) = &mut wire {
-                wire.pieces.push((self.clock.now_ns(), bytes));
-            }
+            beside.piece(self.clock.now_ns(), bytes);
             if body.len() >= ERROR_BODY_LIMIT_BYTES {
                 break;
             }

@@ -16,6 +16,7 @@ use super::arrivals::{OpenLoop, SessionOrder};
 use super::attempts::too_many_failed;
 use super::client::Client;
 use super::content::Contents;
+use super::doing::Activity;
 use super::open_loop::OpenLoopCounts;
 use super::plan::Plan;
 use super::progress::Progress;
@@ -80,10 +81,11 @@ pub(super) enum Pacing {
     Open { open: OpenLoop, seed: Option<u64>, counts: Arc<OpenLoopCounts> },
 }
 
-/// What an agent has done so far, as far as phases need it.
+/// What an agent does, and what it has done so far as far as phases need it.
 #[derive(Debug, Default)]
 pub(super) struct Agent {
     pub(super) id: u32,
+    pub(super) activity: Arc<Activity>,
     pub(super) started: AtomicBool,
     /// It sent its first request in the ramp.
     pub(super) began_in_ramp: AtomicBool,
@@ -100,7 +102,9 @@ impl Load {
                     let mut working = JoinSet::new();
                     for id in self.share.agents(*agents) {
                         let offset = ramp.as_nanos() as i64 * i64::from(id) / i64::from(*agents);
-                        working.spawn(Arc::clone(&self).work(id, start_ns + offset));
+                        let activity = self.progress.agents.add();
+                        let agent = Agent { id, activity, ..Agent::default() };
+                        working.spawn(Arc::clone(&self).work(agent, start_ns + offset));
                     }
                     all_ended(working).await
                 }
@@ -164,8 +168,7 @@ impl Load {
     }
 
     /// One agent: a trajectory after another, until there is none.
-    async fn work(self: Arc<Self>, id: u32, start_ns: i64) {
-        let agent = Agent { id, ..Agent::default() };
+    async fn work(self: Arc<Self>, agent: Agent, start_ns: i64) {
         let mut due_ns = start_ns;
         let mut invocation = 0;
         while self.reached(start_ns, &self.halt).await
@@ -181,6 +184,7 @@ impl Load {
             }
             invocation += 1;
         }
+        agent.activity.end();
         self.phases().nothing_left(self.clock.run_ms());
     }
 

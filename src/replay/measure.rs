@@ -96,6 +96,12 @@ pub fn finish_reason(reply: &Reply) -> Option<String> {
     )
 }
 
+/// The kind of a failure: its text before the first colon, like `http 500`, `connect` or `broken stream`.
+pub fn failure_kind(row: &RequestRow) -> &str {
+    let error = row.error.as_deref().unwrap_or("unknown");
+    error.split(':').next().unwrap_or(error)
+}
+
 /// Whether the output has the length asked for, within min(5 % of the target, 50 tokens).
 pub fn output_length(target: Option<u64>, completion_tokens: Option<u64>) -> OutputLength {
     let (Some(target), Some(came)) = (target, completion_tokens) else {

@@ -15,6 +15,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 
 use super::arrivals::OpenLoop;
+use super::doing::Agents;
 use super::load::{Agent, Load};
 use super::share::Share;
 use super::trajectory::{Start, Trajectory};
@@ -46,7 +47,7 @@ impl Load {
         // Every worker draws all arrivals, so that together they play the list of one process.
         let (of, own) = (self.share.of.max(1) as usize, self.share.index as usize);
         let mut due = due.take(limit).skip(own).step_by(of).peekable();
-        let places = Places::new(open, self.share, counts);
+        let places = Places::new(&self.progress.agents, open, self.share, counts);
         let mut working = JoinSet::new();
         // Until then arrivals had to stand in line.
         let mut line_until_ns = i64::MIN;
@@ -102,7 +103,8 @@ impl Load {
 }
 
 /// Places of agents that are at work at once.
-struct Places {
+struct Places<'run> {
+    agents: &'run Agents,
     room: Option<Arc<Semaphore>>,
     /// In a burst, a place's agent is the same for all trajectories that it holds one after another;
     /// else each trajectory is an agent of its own.
@@ -131,10 +133,16 @@ struct Place {
     _room: Option<OwnedSemaphorePermit>,
 }
 
-impl Places {
-    fn new(open: &OpenLoop, share: Share, counts: &Arc<OpenLoopCounts>) -> Self {
+impl<'run> Places<'run> {
+    fn new(
+        agents: &'run Agents,
+        open: &OpenLoop,
+        share: Share,
+        counts: &Arc<OpenLoopCounts>,
+    ) -> Self {
         let own = |most| Arc::new(Semaphore::new(share.count(most) as usize));
         Self {
+            agents,
             room: open.max_active.map(own),
             burst: open.is_burst(),
             share,
@@ -161,14 +169,16 @@ impl Places {
         };
         let at = number as usize;
         let id = self.share.trajectory(u64::from(number)) as u32;
-        let new_agent = || Arc::new(Agent { id, ..Agent::default() });
+        let new_agent = |activity| Arc::new(Agent { id, activity, ..Agent::default() });
         if at == state.invocations.len() {
             state.invocations.push(0);
-            state.agents.push(new_agent());
+            state.agents.push(new_agent(self.agents.add()));
         } else {
             state.invocations[at] += 1;
             if !self.burst {
-                state.agents[at] = new_agent();
+                // Whoever watches sees places, which are as many as there were agents at once.
+                let activity = Arc::clone(&state.agents[at].activity);
+                state.agents[at] = new_agent(activity);
             }
         }
         let active = (state.invocations.len() - state.free.len()) as u32;
@@ -194,20 +204,30 @@ impl Drop for Place {
 mod tests {
     use super::*;
     use crate::replay::arrivals::Arrivals;
+    use crate::replay::doing::Does;
 
-    fn places(arrivals: &str, max_active: Option<u32>) -> Places {
+    fn places<'run>(agents: &'run Agents, arrivals: &str, max_active: Option<u32>) -> Places<'run> {
         let open = OpenLoop { arrivals: arrivals.parse().unwrap(), time_scale: 1.0, max_active };
-        Places::new(&open, Share::WHOLE, &Arc::default())
+        Places::new(agents, &open, Share::WHOLE, &Arc::default())
     }
 
     #[tokio::test]
     async fn the_smallest_free_place_is_taken_and_its_trajectories_are_counted() {
-        let places = places("constant:1", None);
+        let agents = Agents::default();
+        let places = places(&agents, "constant:1", None);
         let (first, second, third) =
             (places.take().await, places.take().await, places.take().await);
         assert_eq!([first.agent.id, second.agent.id, third.agent.id], [0, 1, 2]);
+        // Three places are seen at work, and still three when two are free.
+        let at_work =
+            [&first, &second, &third].map(|place| place.agent.activity.begin(Does::Decode));
+        assert_eq!((agents.by_state().decode, agents.by_state().total()), (3, 3));
+        drop(at_work);
         drop((third, first));
         let again = places.take().await;
+        let waiting = again.agent.activity.begin(Does::ToolWait);
+        assert_eq!((agents.by_state().tool, agents.by_state().idle), (1, 2));
+        drop(waiting);
         assert_eq!((again.agent.id, again.invocation), (0, 1));
         assert_eq!(places.take().await.agent.id, 2);
         drop(second);
@@ -219,7 +239,8 @@ mod tests {
     async fn places_and_room_of_a_share_are_every_third() {
         let open =
             OpenLoop { arrivals: Arrivals::Constant(1.0), time_scale: 1.0, max_active: Some(5) };
-        let of = |index| Places::new(&open, Share { index, of: 3 }, &Arc::default());
+        let agents = Agents::default();
+        let of = |index| Places::new(&agents, &open, Share { index, of: 3 }, &Arc::default());
         let (first, last) = (of(0), of(2));
         let held = (first.take().await, first.take().await);
         assert_eq!([held.0.agent.id, held.1.agent.id], [0, 3]);
@@ -234,7 +255,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_full_house_lets_nobody_in_until_one_has_left() {
-        let places = places("burst", Some(1));
+        let agents = Agents::default();
+        let places = places(&agents, "burst", Some(1));
         let held = places.take().await;
         assert!(!places.any_free());
         let waiting = async {

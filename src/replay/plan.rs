@@ -36,6 +36,8 @@ pub struct PlannedRequest {
     pub after: Vec<usize>,
     /// The wait, as it will be replayed, after the last of `after` ended, or after the session started.
     pub wait_ms: f64,
+    /// What the wait is for.
+    pub waits_for: WaitFor,
     /// Output tokens to ask for; those recorded, as planned.
     pub target_output_tokens: Option<u64>,
     /// Recorded prompt tokens.
@@ -453,7 +455,7 @@ fn plan_session(
             let shared_prefix = prefixes.add(&turn.units, n_known, has_head);
             previous =
                 Some(PreviousTurn { turn: turn.turn, units: turn.units.clone(), isl: turn.isl });
-            requests.push(planned(turn, after, wait_ms, cached, shared_prefix));
+            requests.push(planned(turn, after, (wait_ms, waits_for), cached, shared_prefix));
         }
     }
     SessionPlan { session_id, start_ms: 0.0, threads: thread_plans, requests }
@@ -462,7 +464,7 @@ fn plan_session(
 fn planned(
     turn: Recorded,
     after: Vec<usize>,
-    wait_ms: f64,
+    (wait_ms, waits_for): (f64, WaitFor),
     planned_cached_tokens: Option<u64>,
     shared_prefix: SharedPrefix,
 ) -> PlannedRequest {
@@ -475,6 +477,7 @@ fn planned(
         units: turn.units,
         after,
         wait_ms,
+        waits_for,
         target_output_tokens: turn.osl,
         planned_prompt_tokens: turn.isl,
         planned_cached_tokens,

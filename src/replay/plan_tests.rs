@@ -263,14 +263,20 @@ fn human_waits_are_told_from_tool_waits() {
         Some(UnitFacts { brings, ..UNIT })
     };
     let plan = planner.finish(&facts, Waits::default());
-    let waits_ms: Vec<(String, f64)> = plan.sessions[0]
+    let waits: Vec<(&str, f64, WaitFor)> = plan.sessions[0]
         .requests
         .iter()
-        .map(|request| (request.request_id[..2].to_owned(), request.wait_ms.round()))
+        .map(|request| (&request.request_id[..2], request.wait_ms.round(), request.waits_for))
         .collect();
     // A new conversation begins with a human; a subagent is started by its parent.
-    let expected = [("a0", 0.0), ("a1", 2000.0), ("a2", 0.0), ("c0", 2000.0), ("b0", 0.0)];
-    assert_eq!(waits_ms, expected.map(|(name, wait_ms)| (name.to_owned(), wait_ms)));
+    let expected = [
+        ("a0", 0.0, WaitFor::Nothing),
+        ("a1", 2000.0, WaitFor::Tools),
+        ("a2", 0.0, WaitFor::Human),
+        ("c0", 2000.0, WaitFor::Tools),
+        ("b0", 0.0, WaitFor::Human),
+    ];
+    assert_eq!(waits, expected);
     assert_eq!((plan.waits.tools.n, plan.waits.humans.n), (2, 2));
 }
 

@@ -28,6 +28,7 @@ use super::samples::Samples;
 use super::settings::{ApiChoice, ContentMode, EndedBy, OnError, OutputLengthRule, ReplaySettings};
 use super::share::Share;
 use super::shared_prefix::Sharing;
+use super::time_left::Ahead;
 use super::waits::{HumanTime, ToolTime};
 use super::watch::Watch;
 use super::window::{PhaseTracker, Window};
@@ -291,7 +292,13 @@ impl PreparedReplay {
             url = settings.url,
             "replay starts"
         );
-        let progress = Arc::new(Progress::new(clock, settings.trajectories, settings.duration_s));
+        let ahead = Ahead {
+            trajectories: settings.trajectories,
+            requests: settings.trajectories.map(|all| n_requests(&plan, config.seed, all, share)),
+            duration_s: settings.duration_s,
+            simulated: settings.simulated,
+        };
+        let progress = Arc::new(Progress::new(clock, ahead));
         let (pacing, phases, open_loop) = pacing(config, &settings, share);
         let phases = Arc::new(Mutex::new(phases));
         let watch = Watch::start(clock, rows.clone(), level)?;
@@ -360,6 +367,13 @@ impl PreparedReplay {
             engine,
         })
     }
+}
+
+/// Requests of the trajectories of a share, of so many in the run.
+fn n_requests(plan: &Plan, seed: Option<u64>, trajectories: u64, share: Share) -> u64 {
+    let mut order = SessionOrder::new(plan.sessions.len(), seed);
+    let own = (0..).map(|nth| share.trajectory(nth)).take_while(|index| *index < trajectories);
+    own.map(|index| plan.sessions[order.session(index)].requests.len() as u64).sum()
 }
 
 /// What makes trajectories begin, and what ends the ramp of that; of an open loop also its counts.

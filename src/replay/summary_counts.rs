@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::measure::failure_kind;
 use crate::trace::record::{OutputLength, Phase, RequestRow, RequestStatus, TrajectoryRow};
 
 /// Requests by how they ended.
@@ -106,12 +107,11 @@ pub(super) fn length_counts(rows: &[RequestRow]) -> LengthCounts {
 pub(super) fn errors(rows: &[RequestRow]) -> Vec<ErrorCount> {
     let mut by_kind: BTreeMap<&str, ErrorCount> = BTreeMap::new();
     for row in rows.iter().filter(|row| row.status == RequestStatus::Failed) {
-        let error = row.error.as_deref().unwrap_or("unknown");
-        let kind = error.split(':').next().unwrap_or(error);
+        let kind = failure_kind(row);
         let count = by_kind.entry(kind).or_insert_with(|| ErrorCount {
             kind: kind.to_owned(),
             n: 0,
-            example: error.to_owned(),
+            example: row.error.clone().unwrap_or_else(|| kind.to_owned()),
         });
         count.n += 1;
     }

@@ -2,6 +2,7 @@ use super::*;
 use crate::api::Api;
 use crate::replay::plan::ThreadPlan;
 use crate::replay::shared_prefix::SharedPrefix;
+use crate::replay::waits::WaitFor;
 use crate::trace::record::TurnKind;
 
 /// Bytes of a unit: the number in its name.
@@ -40,6 +41,7 @@ fn request(plan: &mut Plan, turn: usize, line: &str) -> PlannedRequest {
         units: Vec::new(),
         after: Vec::new(),
         wait_ms: 0.0,
+        waits_for: WaitFor::Nothing,
         target_output_tokens: None,
         planned_prompt_tokens: words.next().unwrap().parse().ok(),
         planned_cached_tokens: None,

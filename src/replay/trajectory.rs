@@ -12,8 +12,10 @@ use tokio::sync::SetOnce;
 use tokio_util::sync::CancellationToken;
 
 use super::attempts::RequestKey;
+use super::beside::Beside;
 use super::client::Exchange;
 use super::content::{Content, Conversation};
+use super::doing::Does;
 use super::load::{Agent, Load};
 use super::plan::{PlannedRequest, SessionPlan, ThreadPlan};
 use super::request_row::request_row;
@@ -101,7 +103,8 @@ impl<'run> Trajectory<'run> {
         let (sent, ok) = (load(&self.totals.sent), load(&self.totals.ok));
         if sent > 0 {
             self.load.rows.send(self.row()).await;
-            self.load.progress.trajectory_ended();
+            let unsent = (self.session.requests.len() as u64).saturating_sub(u64::from(sent));
+            self.load.progress.trajectory_ended(unsent);
         }
         self.load.shared.trajectory_ended(self.index);
         sent == 0 || ok > 0
@@ -114,6 +117,8 @@ impl<'run> Trajectory<'run> {
             let request = &self.session.requests[at];
             let due = self.halt.run_until_cancelled(self.due_ns(request)).await;
             let Some(due_ns) = due else { return };
+            let waits = Does::waiting(request.waits_for);
+            let _waiting = waits.map(|does| self.agent.activity.begin(does));
             if !self.load.reached(due_ns - BUILD_LEAD_NS, &self.halt).await {
                 return;
             }
@@ -185,7 +190,10 @@ impl<'run> Trajectory<'run> {
         let mut exchange = match content {
             Ok(content) => {
                 let key = RequestKey { trajectory: self.index, request: at as u64 };
-                load.client.send(content.api, content.body, key, &load.abort).await
+                let answer = self.agent.activity.begin(Does::FirstToken);
+                let first_output = || answer.becomes(Does::Decode);
+                let beside = Beside { first_output: Some(&first_output), ..Beside::default() };
+                load.client.send_beside(content.api, content.body, key, &load.abort, beside).await
             }
             Err(message) => Exchange::unsent(load.clock.now_ns(), &message),
         };

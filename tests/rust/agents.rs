@@ -86,14 +86,14 @@ async fn requests_are_measured_and_recorded_as_one() {
     let sender = recording.sender().clone();
     assert_eq!(sender.load().api().as_str(), "chat");
     for (agent, task) in [(0, "a"), (1, "b")] {
-        sender.load().task_started(task);
+        sender.load().task_started(task, agent);
         for turn in 0..2 {
             let answer = sender.send(request(task, agent, turn, 6)).await.unwrap();
             assert_eq!(answer.row.status, RequestStatus::Ok, "{:?}", answer.row.error);
             assert_eq!(answer.row.completion_tokens, Some(6));
         }
         sender.task_ended(end(task, agent, agent == 0)).await.unwrap();
-        sender.load().nothing_left();
+        sender.load().nothing_left(agent);
     }
     sender.load().all_done();
     let (manifest, summary) = recording.finish().await.unwrap();
@@ -143,7 +143,7 @@ async fn a_caller_that_stops_waiting_leaves_a_row_before_its_task_ends() {
     let engine = Simulator::start(SimulatorConfig::new(listen, profile)).await.unwrap();
     let recording = AgentRecording::start(config(dir.path(), engine.url())).await.unwrap();
     let sender = recording.sender().clone();
-    sender.load().task_started("a");
+    sender.load().task_started("a", 0);
     let sending = sender.send(request("a", 0, 0, 4000));
     assert!(tokio::time::timeout(Duration::from_millis(400), sending).await.is_err());
     sender

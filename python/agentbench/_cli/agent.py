@@ -6,19 +6,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Group
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from agentbench import default_out, run_agents
-from agentbench._figures import UNKNOWN, count
 from agentbench.agent.sandbox import KINDS
 
 from .argv import masked_argv
 from .console import print_error, print_next, print_note, print_warning, results
-from .live import Status, latencies_in_words, requests_in_words
+from .live import Status
+from .metrics import MetricsPage, metrics_option
 from .parameters import DURATION, URL, URL_OR_NONE
 from .power import power_options, power_settings
 from .report import print_and_keep
+from .run_view import drawn, line, of_agents
 
 if TYPE_CHECKING:
     from agentbench import AgentProgress, Run
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
 TASKS = 8
 FAILED = 1
 INTERRUPTED = 130
-SHOWN_NAMES = 4
 APIS = ("auto", "chat", "messages", "responses")
 
 
@@ -91,6 +89,7 @@ APIS = ("auto", "chat", "messages", "responses")
 )
 @click.option("--metrics-url", type=URL_OR_NONE, help="The engine's metrics page.  [default: --url with /metrics]")
 @click.option("--poll-interval", type=DURATION, default="100ms", show_default=True, help="Between two polls of it.")
+@metrics_option
 @power_options
 def command(
     tasks: int | None,
@@ -99,6 +98,7 @@ def command(
     request_timeout: float | None,
     metrics_url: str | None,
     poll_interval: float,
+    metrics_port: int | None,
     out: Path | None,
     **options: Any,
 ) -> int:
@@ -123,45 +123,26 @@ def command(
     }
     if metrics_url is not None:
         settings["metrics_url"] = None if metrics_url == "none" else metrics_url
-    return _run(task_file or tasks or TASKS, settings)
+    return _run(task_file or tasks or TASKS, metrics_port, settings)
 
 
-def _run(tasks: int | Path, settings: dict[str, Any]) -> int:
+def _run(tasks: int | Path, metrics_port: int | None, settings: dict[str, Any]) -> int:
     if settings["sandbox"] == "none":
         print_warning("commands of the model run with nothing around them: all that you may do is within their reach")
     print_note(f"live agents against {settings['url']} to {settings['out']}")
     try:
-        with Status() as status:
-            run = run_agents(
-                tasks, on_progress=lambda progress: status.show(_drawn(progress), _line(progress)), **settings
-            )
+        with MetricsPage(metrics_port) as page, Status() as status:
+
+            def show(progress: AgentProgress) -> None:
+                page.update_agents(progress)
+                look = of_agents(progress)
+                status.show(drawn(look), line(look))
+
+            run = run_agents(tasks, on_progress=show, **settings)
     except KeyboardInterrupt:
         print_error(f"interrupted; partial results are in {settings['out']}")
         return INTERRUPTED
     return _report(run)
-
-
-def _line(progress: AgentProgress) -> str:
-    requests: Any = progress.requests
-    return "; ".join(
-        [
-            (
-                f"tasks {progress.done}/{progress.total} ({progress.completed} completed, {progress.claimed} claimed,"
-                f" {len(progress.running)} running)"
-            ),
-            ", ".join(requests_in_words(requests)),
-            ", ".join(latencies_in_words(requests)),
-            f"tokens {count(requests['prompt_tokens'])} in, {count(requests['completion_tokens'])} out",
-        ]
-    )
-
-
-def _drawn(progress: AgentProgress) -> Group:
-    bar = Progress(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    bar.add_task("tasks", total=progress.total, completed=progress.done)
-    names = progress.running
-    shown = ", ".join(names[:SHOWN_NAMES]) + (", …" if len(names) > SHOWN_NAMES else "")
-    return Group(bar, _line(progress), f"running: {shown or UNKNOWN}")
 
 
 def _report(run: Run) -> int:

@@ -7,26 +7,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Group
-from rich.text import Text
 
 from agentbench import PRESETS, TIERS, Capacity, Run, SimulatedEngine, default_out, sample_trace
-from agentbench._figures import count
-from agentbench._report.levels import level_sections
-from agentbench._report.terminal import Rows
+from agentbench._report.levels import values_in_words
 
 from .cluster import check_reachable, handle_for, ray_options
 from .console import print_error, print_next, print_note, results
-from .live import Status, latencies_in_words, requests_in_words
+from .live import Status
 from .metrics import MetricsPage, metrics_option
 from .parameters import DURATION
 from .power import power_options, power_settings
 from .report import print_and_keep
+from .run_view import drawn, line, of_search
 from .sending import sending_options, sending_settings
 
 if TYPE_CHECKING:
     from agentbench._ray import RayRun
-    from agentbench._types import CapacityProgress
 
 FAILED = 1
 INTERRUPTED = 130
@@ -134,8 +130,8 @@ def command(
     return _report(run, interrupted=interrupted)
 
 
-def search(handle: Capacity | RayRun, page: MetricsPage) -> tuple[Run, bool]:
-    """Run it to its end, or to Ctrl-C."""
+def search(handle: Capacity | RayRun, page: MetricsPage, name: str = "capacity") -> tuple[Run, bool]:
+    """Run it to its end, or to Ctrl-C; the view bears the name."""
     handle.start()
     judged = 0
     try:
@@ -144,10 +140,10 @@ def search(handle: Capacity | RayRun, page: MetricsPage) -> tuple[Run, bool]:
                 progress = handle.progress()
                 page.update_search(progress)
                 for level in progress["levels"][judged:]:
-                    print_note(_verdict(level))
+                    status.note(_verdict(level))
                 judged = len(progress["levels"])
-                line = _line(progress)
-                status.show(Group(Rows(level_sections(progress["levels"])[0]), Text(line)), line)
+                look = of_search(progress, name)
+                status.show(drawn(look), line(look))
                 status.rest()
         return handle.wait(), False
     except KeyboardInterrupt:
@@ -158,21 +154,7 @@ def search(handle: Capacity | RayRun, page: MetricsPage) -> tuple[Run, bool]:
 def _verdict(level: dict[str, Any]) -> str:
     reason = f" ({level['reason']})" if level["reason"] else ""
     verdict = level["verdict"] + (", speed overstated" if level["speed_overstated"] else "")
-    return f"level {level['level']}: {level['agents']} agents: {verdict}{reason}"
-
-
-def _line(progress: CapacityProgress) -> str:
-    replay = progress["replay"]
-    parts = [
-        f"level {progress['level']}",
-        f"{progress['agents']} agents",
-        f"{replay['elapsed_s']:.0f} s",
-        replay["phase"],
-        f"trajectories {count(replay['trajectories_done'])}",
-        *requests_in_words(replay),
-        *latencies_in_words(replay),
-    ]
-    return ", ".join(parts)
+    return f"level {level['level']}: {level['agents']} agents: {verdict}{reason}; {values_in_words(level)}"
 
 
 def _report(run: Run, *, interrupted: bool) -> int:

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Self
 
 from rich.live import Live
 
-from agentbench._figures import count, number
-
 from .console import messages
 
 if TYPE_CHECKING:
@@ -17,24 +15,8 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from agentbench._types import ReplayProgress
-
 PLAIN_SECONDS = 10.0
 REFRESH_SECONDS = 0.2
-
-
-def requests_in_words(progress: ReplayProgress) -> list[str]:
-    """How many requests have come to what."""
-    return [
-        f"requests {count(progress['requests_ok'])} ok",
-        f"{count(progress['requests_failed'])} failed",
-        f"{count(progress['requests_in_flight'])} open",
-    ]
-
-
-def latencies_in_words(progress: ReplayProgress) -> list[str]:
-    """How quick the last answers were."""
-    return [f"TTFT {number(progress['recent_ttft_ms'])} ms", f"ITL {number(progress['recent_itl_ms'])} ms"]
 
 
 class Shown(Enum):
@@ -75,6 +57,10 @@ class Status:
         elif self._writes and time.monotonic() >= self._next_line:
             self._next_line = time.monotonic() + PLAIN_SECONDS
             self._console.print(line, soft_wrap=True, markup=False)
+
+    def note(self, told: str) -> None:
+        """Print a line that stays: above what is drawn, or after the lines so far."""
+        self._console.print(told, soft_wrap=True, markup=False)
 
     def rest(self) -> None:
         """Wait until the next look."""

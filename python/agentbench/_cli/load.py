@@ -213,7 +213,11 @@ def _run(shape: str, steps: Sequence[Step], options: dict[str, Any], searched: d
     stopped: list[bool] = []
 
     def played(handle: Replay | Capacity) -> Run:
-        run, interrupted = play_search(handle, page) if isinstance(handle, Capacity) else play_replay(handle, page)
+        name = f"load {Path(handle.out).name}, run {len(stopped) + 1} of {len(steps)}"
+        if isinstance(handle, Capacity):
+            run, interrupted = play_search(handle, page, name)
+        else:
+            run, interrupted = play_replay(handle, page, name)
         stopped.append(interrupted)
         return run
 

@@ -8,25 +8,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Group
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.text import Text
 
 from agentbench import Replay, Run, SimulatedEngine, default_out, sample_trace
-from agentbench._figures import count
 
 from .cluster import check_reachable, handle_for, ray_options
 from .console import print_error, print_next, print_note, results
-from .live import Status, latencies_in_words, requests_in_words
+from .live import Status
 from .metrics import MetricsPage, metrics_option
 from .parameters import DURATION
 from .power import power_options, power_settings
 from .report import print_and_keep
+from .run_view import drawn, line, of_replay
 from .sending import sending_options, sending_settings
 
 if TYPE_CHECKING:
     from agentbench._ray import RayRun
-    from agentbench._types import ReplayProgress
 
 AGENTS = 4
 FAILED = 1
@@ -117,57 +113,21 @@ def _replay(wanted: Wanted) -> int:
     return _report(run, interrupted=interrupted)
 
 
-def play(handle: Replay | RayRun, page: MetricsPage) -> tuple[Run, bool]:
-    """Run it to its end, or to Ctrl-C."""
+def play(handle: Replay | RayRun, page: MetricsPage, name: str = "replay") -> tuple[Run, bool]:
+    """Run it to its end, or to Ctrl-C; the view bears the name."""
     handle.start()
     try:
         with Status() as status:
-            bar = _bar()
             while not handle.done:
                 progress = handle.progress()
                 page.update(progress)
-                status.show(_drawn(bar, progress), _line(progress))
+                look = of_replay(progress, name)
+                status.show(drawn(look), line(look))
                 status.rest()
         return handle.wait(), False
     except KeyboardInterrupt:
         print_note(f"interrupted: writing what there is to {handle.out}")
         return handle.stop(), True
-
-
-def _bar() -> Progress:
-    bar = Progress(
-        TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"), TimeElapsedColumn()
-    )
-    bar.add_task("replay", total=1.0)
-    return bar
-
-
-def _drawn(bar: Progress, progress: ReplayProgress) -> Group:
-    bar.update(bar.task_ids[0], description=progress["phase"], completed=_share(progress))
-    return Group(bar, Text(_line(progress)))
-
-
-def _share(progress: ReplayProgress) -> float:
-    """How much is done, by what ends the run; by time where both do."""
-    if progress["duration_s"]:
-        return min(progress["elapsed_s"] / progress["duration_s"], 1.0)
-    return progress["trajectories_done"] / (progress["trajectories_planned"] or 1)
-
-
-def _line(progress: ReplayProgress) -> str:
-    planned = progress["trajectories_planned"]
-    trajectories = count(progress["trajectories_done"]) + (f" of {count(planned)}" if planned else "")
-    parts = [
-        f"{progress['elapsed_s']:.0f} s",
-        progress["phase"],
-        f"trajectories {trajectories}",
-        *requests_in_words(progress),
-        f"tokens {count(progress['prompt_tokens'])} in",
-        f"{count(progress['cached_tokens'])} cached",
-        f"{count(progress['completion_tokens'])} out",
-        *latencies_in_words(progress),
-    ]
-    return ", ".join(parts)
 
 
 def _report(run: Run, *, interrupted: bool) -> int:

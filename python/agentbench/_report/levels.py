@@ -93,6 +93,17 @@ def _unit(condition: str) -> str:
     return " (ms)" if metric in IN_MILLISECONDS else " (tok/s)" if metric == "speed" else ""
 
 
+def values_in_words(level: dict[str, Any]) -> str:
+    """Return what a level's conditions came to, each with its unit."""
+    units = {"ms": IN_MILLISECONDS, "tok/s": {"speed"}}
+    told = []
+    for condition, value in json.loads(level["values"]).items():
+        metric = condition.partition(".")[0]
+        unit = next((f" {unit}" for unit, metrics in units.items() if metric in metrics), "")
+        told.append(f"{condition}: {number(value)}{unit}")
+    return ", ".join(told)
+
+
 def _judged(level: dict[str, Any], conditions: Sequence[str]) -> tuple[str, ...]:
     values = json.loads(level["values"])
     return (

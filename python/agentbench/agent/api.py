@@ -251,7 +251,7 @@ def run_agents(
         ``auto`` (bubblewrap, else a container), ``bwrap``, ``docker``, ``podman``, or ``none``: commands may then do
         what you may.
     on_progress
-        Called several times a second with how far it is.
+        Called several times a second with how far it is, and once more after the end.
     **settings
         ``max_steps`` (12), ``max_tokens`` (512), ``shell_timeout_s`` (30), ``keep_reasoning`` (False), ``system``; and
         ``api_key``, ``metrics_url``, ``poll_interval_s``, ``power``, ``gpus``, ``engine_pid``, ``idle_baseline_s``,
@@ -304,10 +304,13 @@ async def run_agents_async(
     runner = _runner(tasks, **settings)
     looking = asyncio.ensure_future(_look(runner, on_progress)) if on_progress else None
     try:
-        return await runner.run()
+        run = await runner.run()
     finally:
         if looking:
             looking.cancel()
+    if on_progress:
+        on_progress(runner.progress())
+    return run
 
 
 async def _look(runner: Runner, on_progress: Callable[[AgentProgress], None]) -> None:

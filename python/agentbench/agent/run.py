@@ -258,12 +258,12 @@ class Runner:
                 self._running.remove(name)
             self.worked.append(worked)
             invocation += 1
-        self.handle.nothing_left()
+        self.handle.nothing_left(number)
 
     async def _one(
         self, name: str, task: Task, agent: tuple[int, int], folder: Path, executor: ThreadPoolExecutor
     ) -> Worked:
-        self.handle.task_started(name)
+        self.handle.task_started(name, agent[0])
         worked = Worked(name, None, "cancelled", claimed=False, verdict=Verdict(None, "the run ended before its check"))
         try:
             worked = await self._in_place(name, task, agent, folder, executor)

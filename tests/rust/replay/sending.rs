@@ -246,11 +246,15 @@ async fn progress_tells_what_is_on_its_way() {
     let progress = running.handle.progress();
     assert_eq!((progress.requests_sent, progress.trajectories_done), (3, 0));
     assert_eq!(progress.phase, Phase::Warmup);
+    assert_eq!((progress.agents.first_token, progress.agents.total()), (3, 3));
+    assert_eq!((progress.time_left_s, progress.prompt_tokens), (None, None));
     assert!(!progress.done);
     running.shutdown.cancel();
     let replayed = running.wait().await;
-    assert!(replayed.outcome.progress.done);
-    assert_eq!(replayed.outcome.progress.requests_in_flight, 0);
+    let ended = &replayed.outcome.progress;
+    assert!(ended.done);
+    assert_eq!((ended.requests_in_flight, ended.requests_cancelled), (0, 3));
+    assert_eq!((ended.agents.ended, ended.agents.total()), (3, 3));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -87,7 +87,7 @@ async fn a_synthetic_recording_gives_the_planned_tokens_on_the_embedded_engine()
         assert_eq!(row.cached_tokens, Some(before / 16 * 16), "{} {}", row.thread_id, row.turn);
     }
     let sum = |turns: &[TurnRow]| turns.iter().filter_map(|turn| turn.osl).sum::<u64>();
-    assert_eq!(replayed.outcome.progress.completion_tokens, sum(&turns));
+    assert_eq!(replayed.outcome.progress.completion_tokens, Some(sum(&turns)));
     assert!(replayed.trajectories.iter().all(|row| row.completed));
     let labels = &replayed.summary.labels;
     assert!(labels.simulated && labels.synthetic_trace);
