@@ -295,3 +295,13 @@ def test_no_card_is_left_out(pages: dict[str, tuple[Path, str]], name: str) -> N
         "agent": sent | {"tasks completed, by their checks", "tasks claimed done, by the model", "steps of a task"},
     }
     assert set(cards(pages[name][1])) - more[name] == set()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_section_of_the_report_is_on_the_page(pages: dict[str, tuple[Path, str]], name: str) -> None:
+    path, page = pages[name]
+    verdict, conditions, *others = [section.title for section in agentbench.report(path).sections]
+    # These two stand on top in a form of their own.
+    assert (verdict.partition(":")[0], conditions) == ("verdict", "conditions")
+    assert set(others) <= tables(page).keys() | set(re.findall(r"<h3>([^<]*)</h3>", page))
+    assert "<h2>Conditions</h2>" in page

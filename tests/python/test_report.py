@@ -181,7 +181,10 @@ def test_a_search_reports_its_levels(searched: package.Run) -> None:
     assert result["agents at the service level"] == ["at least 3"]
     assert result["saturated"][0].startswith("no")
     assert result["agents per GPU"] == ["at least 1.5"]
+    # A reason that figures share is told once.
+    assert capacity["mean_power_w"]["reason"] == capacity["agents_per_mw"]["reason"]
     assert result["agents per MW"] == [f"- ({capacity['agents_per_mw']['reason']})"]
+    assert result["mean power, W"] == ["- (as agents per MW)"]
     check_three_digits(result["output tokens/s per GPU"][0], capacity["output_tokens_per_s_per_gpu"]["value"])
     levels, work = table(markdown, "levels"), table(markdown, "work of the levels")
     assert levels["level"] == ["agents", "verdict", "ttft.p95<=100s (ms)", "errors<=0", "requests", "failed"]

@@ -104,6 +104,12 @@ def test_what_a_reader_must_know_stands_before_any_figure(page: str) -> None:
     assert page.index("<h2>Read this first</h2>") < page.index("<h2>Conditions</h2>") < page.index("<h2>Method</h2>")
 
 
+def test_a_page_says_how_to_run_it_again(page: str) -> None:
+    assert "<h3>run it again</h3><p>It was started from Python" in page
+    sample = package.report(package.sample_trace()).to_html()
+    assert "<h3>run it again</h3><pre>agentbench synthesize --profile sample" in sample
+
+
 def test_nothing_comes_from_outside(page: str) -> None:
     own = re.sub(r"<script[^>]*>.*?</script>", "", page, flags=re.DOTALL)
     assert not re.findall(r'(?:src|href)="(?!#)', own)

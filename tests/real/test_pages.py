@@ -335,3 +335,39 @@ def test_a_dark_screen_gets_other_colours_and_paper_light_ones(browser: Browser,
         dark.page.emulate_media(media="print")
         assert dark.page.evaluate(colours)[0] == "rgb(255, 255, 255)"
         assert len(dark.page.pdf()) > 50_000
+
+
+def test_paper_gets_every_chart_as_a_light_picture_that_fits(browser: Browser, pages: dict[str, Path]) -> None:
+    told = """() => [...document.querySelectorAll("figure[data-chart]")]
+      .filter((figure) => figure.querySelector("script"))
+      .map((figure) => {
+        const [picture, ...others] = figure.querySelectorAll(".paper")
+        const box = picture.getBoundingClientRect()
+        const inks = [...picture.querySelectorAll("text")].map((text) => text.getAttribute("fill"))
+        const place = figure.querySelector("script").previousElementSibling
+        return {
+          chart: figure.dataset.chart, kind: picture.tagName, alone: others.length === 0, inks: [...new Set(inks)],
+          fits: box.width > 100 && box.height > 40 && box.right <= figure.getBoundingClientRect().right,
+          hidden: getComputedStyle(place).display === "none",
+        }
+      })"""
+    for name in ("analysis", "large"):
+        with Opened(browser, pages[name], WIDE, "dark") as opened:
+            page = opened.page
+            page.emulate_media(media="print", color_scheme="dark")
+            page.set_viewport_size({"width": 700, "height": HEIGHT})
+            page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+            found = page.evaluate(told)
+            assert len(found) > 10
+            assert all(it["alone"] and it["fits"] and it["hidden"] for it in found), found
+            kinds = {it["chart"]: it["kind"] for it in found}
+            # A drawing of ten thousand bars would be slow to print.
+            assert set(kinds.values()) == ({"svg"} if name == "analysis" else {"svg", "IMG"})
+            assert kinds.get("timeline", "IMG") == "IMG"
+            # Of axes in the light colour, of words beside bars in one for either.
+            inks = {ink for it in found for ink in it["inks"]} - {"none"}
+            assert inks == ({"#4a5563", "rgb(111,123,136)"} if name == "analysis" else {"#4a5563"})
+            page.evaluate("window.dispatchEvent(new Event('afterprint'))")
+            assert page.locator(".paper").count() == 0
+            assert page.locator("details[open]").count() == 0
+            assert opened.errors == []

@@ -48,8 +48,11 @@ def _result(capacity: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "saturated", "no: no failing level was seen" if bound else "yes: a failing level was seen above it"
     if capacity["binding_condition"]:
         yield "binding condition", capacity["binding_condition"]
+    said: dict[str, str] = {}
     for label, name, figure in figures_of(capacity):
-        reason = f" ({figure['reason']})" if figure["reason"] else ""
+        reason = f" ({said.get(figure['reason'], figure['reason'])})" if figure["reason"] else ""
+        # A reason that several figures share is told once.
+        said.setdefault(figure["reason"], f"as {label}")
         prefix = "at least " if name in OF_THE_ANSWER and bound and figure["value"] else ""
         yield label, f"{prefix}{number(figure['value'])}{reason}"
 

@@ -145,7 +145,7 @@ def _power(power: dict[str, Any] | None) -> tuple[Section, ...]:
     if not power["valid"]:
         return (Section(title, (), notes=(f"no valid figure: {power['reason']}",)),)
     rows = [(label, unit, number(power[field])) for label, unit, field in POWER if power.get(field) is not None]
-    notes = [f"method {power['method']}, agents per MW {power['load']}"]
+    notes = [f"valid, method {power['method']}, agents per MW {power['load']}"]
     notes += [power["reason"]] if power["reason"] else []
     return (Section(title, tuple(rows), ("", "unit", "value"), tuple(notes), left=2),)
 

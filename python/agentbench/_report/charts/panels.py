@@ -87,7 +87,7 @@ def _panels(
         (shares.cache_hits(summary, of_summary), shares.hits_by_context(part, of_part)),
         ("prefix hit rate",),
     )
-    yield Panel("engine", "Engine", series.engine_charts(run, start, of_run), ("engines",))
+    yield Panel("engine", "Engine and client", series.engine_charts(run, start, of_run), ("engines", "client"))
     yield Panel("power", "Power and energy", (series.power_chart(run, start, of_run),), ("power",))
     yield Panel("tools", "Tools and waits", (shares.tool_time(run, part, of_part),), ("tools",))
     failed = everything.filter(pl.col("status") == "failed")

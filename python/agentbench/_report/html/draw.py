@@ -37,6 +37,8 @@ COLOURS = {
     "poor": "#d1495b",
 }
 """Apart for eyes that see no red or no green, and readable on white as on near black."""
+WORDS = "#6f7b88"
+"""Of words beside marks, on white as on near black."""
 MOST_NAMES = 40
 """Positions of an axis that are named; of more, every so many."""
 NAME_SHOWN = 22
@@ -75,7 +77,7 @@ def _mark(plot: Any, mark: Mark, source: Any) -> Any:
         _rule(plot, mark)
         return None
     if mark.kind == "words":
-        style = {"text_font_size": "11px", "text_baseline": "middle", "x_offset": 6}
+        style = {"text_color": WORDS, "text_font_size": "11px", "text_baseline": "middle", "x_offset": 6}
         return plot.text(mark.x, mark.y, mark.text, source=source, **style)
     if mark.kind in {"line", "step"}:
         return _line(plot, mark, source)

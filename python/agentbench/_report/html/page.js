@@ -15,8 +15,6 @@
           if (model.major_tick_line_color != null) model.setv({ major_tick_line_color: theme.line })
         } else if (model.properties.grid_line_color) {
           model.setv({ grid_line_color: theme.grid })
-        } else if (model.type === "Text") {
-          model.setv({ text_color: { value: theme.text } })
         }
       }
     }
@@ -45,12 +43,47 @@
     }
     state.charts = "drawn"
   }
+  // Paper is narrower than a screen: there each chart is a picture, painted anew in light colours, that fits.
+  const MANY_ROWS = 4000
+  const picture = (described) => {
+    const [root] = JSON.parse(described.textContent).doc.roots
+    const view = window.Bokeh.index[root.id]
+    const rows = [...view.model.document._all_models.values()].map((model) => model.get_length?.() ?? 0)
+    // A drawing of very many marks would be slow to print.
+    const isSmall = rows.reduce((sum, n) => sum + n, 0) < MANY_ROWS
+    const { canvas } = view.export(isSmall ? "svg" : "png")
+    if (!isSmall) return Object.assign(new Image(), { src: canvas.toDataURL() })
+    canvas.setAttribute("viewBox", `0 0 ${view.bbox.width} ${view.bbox.height}`)
+    for (const size of ["width", "height"]) canvas.removeAttribute(size)
+    return canvas
+  }
+  const unfinished = () => {
+    const said = document.createElement("p")
+    said.className = "missing"
+    said.textContent = "Not drawn yet when this was printed; print again."
+    return said
+  }
+  let papers = [], opened = []
+  const toPaper = () => {
+    opened = [...document.querySelectorAll("details:not([open])")]
+    opened.forEach((part) => { part.open = true })
+    dress(light, window.Bokeh?.documents ?? [])
+    papers = [...document.querySelectorAll("script[data-drawn-by]")].map((described) => {
+      const isDrawn = described.previousElementSibling.childElementCount > 0
+      const paper = isDrawn ? picture(described) : unfinished()
+      paper.classList.add("paper")
+      described.after(paper)
+      return paper
+    })
+  }
+  const fromPaper = () => {
+    papers.forEach((paper) => { paper.remove() })
+    opened.forEach((part) => { part.open = false })
+    now()
+  }
   const now = () => dress(theme(), window.Bokeh?.documents ?? [])
   if (window.Bokeh) drawAll()
   screen.addEventListener("change", now)
-  window.addEventListener("beforeprint", () => {
-    dress(light, window.Bokeh?.documents ?? [])
-    document.querySelectorAll("details").forEach((part) => { part.open = true })
-  })
-  window.addEventListener("afterprint", now)
+  window.addEventListener("beforeprint", toPaper)
+  window.addEventListener("afterprint", fromPaper)
 })()

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from agentbench.analysis import Analysis
 
 CONDITIONS = "conditions"
+FROM_PYTHON = "It was started from Python, which keeps no command; every setting that it had is below."
 LONG = 10
 """Letters of a value above which it is written smaller."""
 
@@ -111,7 +112,9 @@ def _method(summary: dict[str, Any], manifest: dict[str, Any]) -> str:
         )
     )
     again = shlex.join(manifest["argv"]) if manifest["argv"] else ""
-    command = f"<h3>run it again</h3><pre>{escape(again)}</pre>" if again else ""
+    # A run that was started from Python has no command.
+    how = f"<pre>{escape(again)}</pre>" if again else f"<p>{FROM_PYTHON}</p>"
+    command = f"<h3>run it again</h3>{how}"
     versions = (
         f"Recorded by agentbench {manifest['tool_version']}, format {manifest['format_version']}; reported by"
         f" agentbench {__version__}. Every figure on this page follows from the tables of the run directory; charts are"
