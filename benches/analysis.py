@@ -2,10 +2,10 @@
 
     python benches/analysis.py [--data DIR] [--share 1.0] [--repeats 1]
 
-Makes the rows (`analysis_data`), imports them, asks every question, and draws every figure. Then, by turns in one run:
-five headline figures from the gzipped rows, by agentbench (import, then the four questions that hold them) and by
-pandas as one would write it in a notebook. Each is a process of its own, measured from its start to its end; the
-five figures must be the same. A debug build measures nothing: `./install.sh` first.
+Makes the rows (`agentbench.synthesize_rounds`), imports them, asks every question, and draws every figure. Then, by
+turns in one run: five headline figures from the gzipped rows, by agentbench (import, then the four questions that hold
+them) and by pandas as one would write it in a notebook. Each is a process of its own, measured from its start to its
+end; the five figures must be the same. A debug build measures nothing: `./install.sh` first.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import analysis_data
-
+ROUNDS = 357_161
+"""TraceLab's own figure."""
+SEED = 7
 FIVE = (
     "prefix hits", "median append", "model steps per user request",
     "share of tool time in calls over 1 min", "hits if KV is kept 5 min",
@@ -189,7 +190,9 @@ def main() -> None:
         folder.mkdir(parents=True, exist_ok=True)
         rows = folder / "round_trace.jsonl.gz"
         if not rows.is_file():
-            counts = analysis_data.write(rows, share=given.share)
+            from agentbench import synthesize_rounds  # noqa: PLC0415  pandas must not pay for it
+
+            counts = synthesize_rounds(rows, rounds=max(int(ROUNDS * given.share), 1), seed=SEED)
             print(
                 "made", ", ".join(f"{n:,} {name}" for name, n in counts.items()), f"{rows.stat().st_size / 1e6:.0f} MB"
             )

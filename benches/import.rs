@@ -13,10 +13,8 @@ use std::process::Command;
 use agentbench::clock::Clock;
 use agentbench::import::{ImportConfig, ImportProgress, import};
 use agentbench::shutdown::Shutdown;
-use agentbench::synthesize::round_rows::write_round_rows;
+use agentbench::synthesize::round_rows::{RoundConfig, write_round_rows};
 use agentbench::trace::HostInfo;
-use flate2::Compression;
-use flate2::write::GzEncoder;
 
 /// `TraceLab`'s own figure.
 const ROUNDS: u64 = 357_161;
@@ -32,10 +30,8 @@ fn main() {
     }
     let dir = tempfile::tempdir().unwrap();
     let rows = dir.path().join("round_trace.jsonl.gz");
-    let mut file =
-        GzEncoder::new(BufWriter::new(File::create(&rows).unwrap()), Compression::fast());
-    let counts = write_round_rows("tracelab", SEED, ROUNDS, &mut file).unwrap();
-    file.finish().unwrap().flush().unwrap();
+    let config = RoundConfig { out: &rows, profile: "tracelab", seed: SEED, rounds: ROUNDS };
+    let counts = write_round_rows(&config, &going()).unwrap();
     let megabytes = rows.metadata().unwrap().len() as f64 / 1e6;
     println!(
         "made {} rounds, {} tool calls, {} sessions: {megabytes:.0} MB of gzip",
@@ -90,9 +86,12 @@ fn one(source: &Path, out: &Path) {
     };
     let clock = Clock::start();
     let start_ns = clock.now_ns();
-    import(&config, &ImportProgress::default(), &Shutdown::new(std::time::Duration::from_secs(1)))
-        .unwrap();
+    import(&config, &ImportProgress::default(), &going()).unwrap();
     println!("{} {}", (clock.now_ns() - start_ns) as f64 / 1e9, peak_mb());
+}
+
+fn going() -> Shutdown {
+    Shutdown::new(std::time::Duration::from_secs(1))
 }
 
 fn peak_mb() -> f64 {

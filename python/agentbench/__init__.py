@@ -50,6 +50,8 @@ from agentbench._core import (
     probe_gpus,
     synthesize,
     synthesize_async,
+    synthesize_rounds,
+    synthesize_rounds_async,
 )
 from agentbench._export import EXPORT_FORMATS, Exported, export, export_async
 from agentbench._hub.publish import Push, push, push_async
@@ -159,6 +161,8 @@ __all__ = [
     "sample_trace",
     "synthesize",
     "synthesize_async",
+    "synthesize_rounds",
+    "synthesize_rounds_async",
     "tool",
 ]
 

@@ -66,6 +66,8 @@ __all__ = [
     "probe_gpus",
     "synthesize",
     "synthesize_async",
+    "synthesize_rounds",
+    "synthesize_rounds_async",
 ]
 
 __version__: str
@@ -1356,6 +1358,39 @@ def synthesize_async(
     argv: Sequence[str] | None = None,
 ) -> Awaitable[Run]:
     """`synthesize` without blocking the event loop."""
+
+def synthesize_rounds(
+    out: str | PathLike[str], *, rounds: int, profile: str = "tracelab", seed: int = 0
+) -> dict[str, int]:
+    """Write made-up sessions as TraceLab's rows: a line of JSON for each round, counts and times without text.
+
+    Parameters
+    ----------
+    out
+        The file; gzip where its name ends in ``.gz``. It must not exist.
+    rounds
+        Rounds to write: whole sessions, of which the last one ends where they are full.
+    profile
+        Whose statistics, one of `PROFILES`.
+    seed
+        The same seed gives the same bytes.
+
+    Returns
+    -------
+    dict
+        How many sessions, rounds and tool calls were written, by name. Each row says that it is synthetic, and so does
+        the manifest of a run that they are imported into.
+
+    Raises
+    ------
+    ConfigError
+        There is something at `out`, or no such profile.
+    """
+
+def synthesize_rounds_async(
+    out: str | PathLike[str], *, rounds: int, profile: str = "tracelab", seed: int = 0
+) -> Awaitable[dict[str, int]]:
+    """`synthesize_rounds` without blocking the event loop."""
 
 def export_jsonl(run: Run, *, out: str | PathLike[str], prompts: bool = True) -> dict[str, int]:
     """Write a run as JSON lines: ``runs/<session>/turn_traces.jsonl`` and ``engine_metrics.jsonl``.

@@ -8,11 +8,11 @@ use serde_json::value::RawValue;
 
 use super::chat::{self, chat_prompt};
 use super::number::Plain;
-use super::out_file::OutFile;
 use super::sessions::{Columns, Session};
 use super::tally::{Part, Tally};
 use super::{Source, TURNS, Writer};
 use crate::error::Result;
+use crate::out_file::OutFile;
 use crate::trace::Run;
 use crate::trace::record::ToolCallRow;
 

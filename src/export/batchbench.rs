@@ -11,12 +11,12 @@ use serde_json::{Map, Value, json};
 
 use super::blocks::BlockNumbers;
 use super::number::{self, Plain};
-use super::out_file::OutFile;
 use super::sessions::{Session, Survey, Thread, Turn};
 use super::tally::{Part, Tally};
 use super::units::{Role, Units};
 use super::{Source, TURNS, Writer};
 use crate::error::Result;
+use crate::out_file::OutFile;
 
 const LOST: [Part; 7] = [
     Part::Text,

@@ -65,7 +65,7 @@ impl<'a> Clawperf<'a> {
                 tally.left_out("turns of Responses, whose streams have no form here");
                 continue;
             };
-            text.extend(super::out_file::json(&exchange(turn, &body, chunks))?);
+            text.extend(crate::out_file::json(&exchange(turn, &body, chunks))?);
             text.push(b'\n');
             tally.wrote(1, TURNS);
             tally.wrote(turn.calls.len(), "tool_calls");

@@ -11,12 +11,12 @@ use serde_json::{Value, json};
 
 use super::chat::{self, ChatPrompt, chat_prompt};
 use super::number::Plain;
-use super::out_file::OutFile;
 use super::sessions::{Columns, Session, Thread, Turn, round_ms};
 use super::tally::{Part, Tally};
 use super::{Source, TURNS, Writer};
 use crate::api::ReplyBlock;
 use crate::error::Result;
+use crate::out_file::OutFile;
 use crate::trace::Run;
 
 const LOST: [Part; 11] = [

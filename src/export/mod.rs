@@ -2,8 +2,7 @@
 //!
 //! Reading order: `format` (what there is), `sessions` (a run's sessions, one after another), `blocks` (prompts as
 //! numbers of blocks), one file for each format, `tally` (what was written and what could not be said), `files`
-//! and `out_file` (what appears on disk, whole or not at all). A writer never makes up what the run does not
-//! know: it leaves it out where the format lets it, else it leaves the turn out and says so. What `import`
+//! and `sorted_lines` (what appears on disk). A writer never makes up what the run does not know: it leaves it out where the format lets it, else it leaves the turn out and says so. What `import`
 //! reads back equals the run as far as the format can hold it.
 
 // Fields are named as their formats name them.
@@ -23,8 +22,8 @@ mod mooncake_agentic;
 mod netpreme;
 mod netpreme_lines;
 mod number;
-mod out_file;
 mod sessions;
+mod sorted_lines;
 mod tally;
 mod timeline;
 mod tracelab;

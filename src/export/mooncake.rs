@@ -6,8 +6,8 @@ use serde::Serialize;
 
 use super::blocks::BlockNumbers;
 use super::number::Plain;
-use super::out_file::SortedLines;
 use super::sessions::{Session, Survey, Turn};
+use super::sorted_lines::SortedLines;
 use super::tally::{Part, Tally};
 use super::{Source, TURNS, Writer};
 use crate::error::Result;

@@ -11,12 +11,12 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::lanes::lanes;
-use super::out_file::OutFile;
 use super::sessions::{Columns, Session, Survey, Turn, each_session};
 use super::tally::Tally;
 use super::{Exported, TURNS};
 use crate::clock::unix_seconds;
 use crate::error::{Error, Result};
+use crate::out_file::OutFile;
 use crate::shutdown::Shutdown;
 use crate::trace::record::{
     EngineSampleRow, PowerRow, RequestRow, RequestStatus, ToolCallRow, TrajectoryRow, TurnKind,
@@ -129,7 +129,7 @@ impl Timeline {
     fn event(&mut self, event: &Event<'_>) -> Result<()> {
         self.file.write(if self.is_first { b"\n" } else { b",\n" })?;
         self.is_first = false;
-        self.file.write(&super::out_file::json(event)?)
+        self.file.write(&crate::out_file::json(event)?)
     }
 
     /// Names a process or a track.

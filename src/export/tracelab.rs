@@ -10,12 +10,12 @@ use chrono::{DateTime, SecondsFormat};
 use serde::Serialize;
 
 use super::number::Plain;
-use super::out_file::OutFile;
 use super::sessions::{Columns, Session, Turn, round_ms};
 use super::tally::{Part, Tally};
 use super::{TURNS, Writer};
 use crate::api::ReplyBlock;
 use crate::error::Result;
+use crate::out_file::OutFile;
 use crate::trace::record::ToolCallRow;
 
 const LOST: [Part; 7] = [

@@ -240,7 +240,7 @@ impl Writer for Weka {
 
 impl Weka {
     fn write(&mut self, session: &str, trace: &Trace<'_>) -> Result<()> {
-        let text = super::out_file::json(trace)?;
+        let text = crate::out_file::json(trace)?;
         let path = self.folder.path().join(format!("{}.json", folder_name(session)));
         std::fs::write(&path, &text).map_err(|error| Error::io(&path, error))?;
         self.bytes += text.len() as u64;

@@ -3,11 +3,11 @@
 use std::path::Path;
 
 use super::number::Plain;
-use super::out_file::OutFile;
 use super::sessions::{Session, Survey};
 use super::tally::{Part, Tally};
 use super::{Source, TURNS, Writer};
 use crate::error::{Error, Result};
+use crate::out_file::OutFile;
 
 const HEADER: &str =
     "session_id,arrival_time,round_idx,prefix_len,input_len,output_len,tool_wait_after_ms\n";

@@ -65,6 +65,8 @@ pub(super) struct TurnDraft {
     pub(super) http_status: Option<u16>,
     /// The reply's tool calls.
     pub(super) calls: Vec<CallDraft>,
+    /// The source says that it is made up.
+    pub(super) is_synthetic: bool,
 }
 
 /// What is known of a prompt.

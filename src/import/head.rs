@@ -13,7 +13,7 @@ use super::format::Format;
 use super::lines::{Lines, Tally};
 use super::problems::Problems;
 use super::times::unix_of;
-use super::{hashed, parquet_rows, tables};
+use super::{hashed, opencode_store, parquet_rows, tables};
 use crate::error::{Error, Result};
 
 /// So many lines are looked at.
@@ -49,12 +49,22 @@ pub(super) struct Head {
     pub(super) block_size: Option<u32>,
     /// What tells a document from others that take its place under the same name.
     pub(super) identity: Option<String>,
+    /// There is no record in it, whole or broken.
+    pub(super) is_empty: bool,
 }
 
 impl Head {
     /// Of a file whose path tells it all.
     pub(super) fn of(container: Container, format: Option<Format>) -> Self {
-        Self { format, container, first_time: None, header: None, block_size: None, identity: None }
+        Self {
+            format,
+            container,
+            first_time: None,
+            header: None,
+            block_size: None,
+            identity: None,
+            is_empty: false,
+        }
     }
 
     /// Reads it. `forced` is the format where the user names it.
@@ -62,11 +72,13 @@ impl Head {
         let first = first_bytes(path)?;
         if first.starts_with(PARQUET) {
             let record = parquet_rows::first_record(path)?;
+            let is_empty = record.is_none();
             let told = || Format::of_record(&serde_json::from_str(&record?).ok()?);
-            return Ok(Self::of(Container::Parquet, forced.or_else(told)));
+            return Ok(Self { is_empty, ..Self::of(Container::Parquet, forced.or_else(told)) });
         }
         if first.starts_with(SQLITE) {
-            return Ok(Self::of(Container::Sqlite, Some(Format::OpenCode)));
+            let told = opencode_store::is_opencode(path)?.then_some(Format::OpenCode);
+            return Ok(Self::of(Container::Sqlite, forced.or(told)));
         }
         let mut looker = Looker::new(forced);
         let mut lines = Lines::peek(path)?;
@@ -77,6 +89,7 @@ impl Head {
         {
             looker.look(line);
         }
+        looker.head.is_empty = looker.looked_at == 0 && unheard.total() == 0;
         looker.finish(path)
     }
 }

@@ -10,7 +10,10 @@ pub(super) fn lacks(seen: &Seen) -> Vec<String> {
     let mut found = Vec::new();
     let mut say = |have: u64, of: u64, what: &str, of_what: &str, consequence: &str| {
         if of > 0 && have < of {
-            let share = if have == 0 { "no".to_owned() } else { format!("{} of {of}", of - have) };
+            let share = match have {
+                0 => "no".to_owned(),
+                _ => format!("{} of {}", grouped(of - have), grouped(of)),
+            };
             let without = if have == 0 { "has" } else { "lack" };
             found.push(match have {
                 0 => format!("{share} {of_what} {without} {what}: {consequence}"),
@@ -83,16 +86,29 @@ pub(super) fn lacks(seen: &Seen) -> Vec<String> {
     if seen.times_went_back > 0 {
         found.push(format!(
             "{} turns begin before the turn before them ended: their wait is null",
-            seen.times_went_back
+            grouped(seen.times_went_back)
         ));
     }
     if seen.named_again > 0 {
         found.push(format!(
             "{} turns have the id of another turn: theirs end in ~2, ~3 and so on",
-            seen.named_again
+            grouped(seen.named_again)
         ));
     }
     found
+}
+
+/// A number as people read it: a comma after every three digits.
+fn grouped(n: u64) -> String {
+    let digits = n.to_string();
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
 }
 
 #[cfg(test)]
@@ -118,6 +134,9 @@ mod tests {
             ..Seen::default()
         };
         assert_eq!(lacks(&whole), Vec::<String>::new());
+        for (n, text) in [(0, "0"), (999, "999"), (1000, "1,000"), (1_234_567, "1,234,567")] {
+            assert_eq!(grouped(n), text);
+        }
         let partly = Seen { with_cached: 1, with_first_output: 0, ..whole };
         assert_eq!(
             lacks(&partly),

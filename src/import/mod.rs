@@ -136,10 +136,7 @@ pub fn import(
 }
 
 fn nothing_found(config: &ImportConfig, problems: &Problems) -> String {
-    let first = problems
-        .listed()
-        .first()
-        .map(|problem| format!("; {}:{}: {}", problem.file.display(), problem.line, problem.what));
+    let first = problems.listed().first().map(|problem| format!("; {}", problem.told()));
     let sources: Vec<String> =
         config.sources.iter().map(|source| source.display().to_string()).collect();
     format!(

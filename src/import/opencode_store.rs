@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::result::Result as Outcome;
 
 use rusqlite::{Connection, OpenFlags};
 use serde_json::{Value, json};
@@ -12,6 +13,14 @@ use crate::error::{Error, Result};
 
 /// So many generations of subagents are followed at most.
 const MOST_GENERATIONS: usize = 64;
+
+/// A session as it was kept.
+pub(super) struct Told {
+    /// In the form of an export; where there is none, why.
+    pub(super) session: Outcome<String, String>,
+    /// What of it could not be read, a sentence each.
+    pub(super) left_out: Vec<String>,
+}
 
 /// Sessions one after another.
 pub(super) enum Sessions {
@@ -40,21 +49,33 @@ impl Sessions {
         Ok(Self::Database(connection, ids.into_iter(), parents))
     }
 
-    /// The next session; what cannot be read of one is said in its place.
-    pub(super) fn next(&mut self) -> Option<std::result::Result<String, String>> {
-        match self {
+    /// The next session, and what of it cannot be read.
+    pub(super) fn next(&mut self) -> Option<Told> {
+        let mut left_out = Vec::new();
+        let session = match self {
             Self::Database(connection, ids, parents) => {
                 let id = ids.next()?;
-                let root = root_of(&id, parents);
-                let session = from_database(connection, &id, parents.get(&id), &root);
-                Some(session.map_err(|error| format!("session {id}: {error}")))
+                let lineage = (parents.get(&id).map(String::as_str), root_of(&id, parents));
+                let session = from_database(connection, &id, &lineage, &mut left_out);
+                session.map_err(|error| format!("session {id}: {error}"))
             }
             Self::Folder(path) => {
                 let path = path.take()?;
-                Some(from_folder(&path).map_err(|error| error.to_string()))
+                from_folder(&path, &mut left_out).map_err(|error| error.to_string())
             }
-        }
+        };
+        Some(Told { session, left_out })
     }
+}
+
+/// Whether a database of `SQLite` is one of `OpenCode`'s: it has the tables of one.
+pub(super) fn is_opencode(path: &Path) -> Result<bool> {
+    const TABLES: &str = "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name IN \
+                          ('session', 'message', 'part')";
+    let found = connect(path).and_then(|it| it.query_row(TABLES, [], |row| row.get::<_, i64>(0)));
+    found.map(|tables| tables == 3).map_err(|error| {
+        Error::trace(path, format!("cut off or damaged ({error}); copy the file again"))
+    })
 }
 
 /// Nothing is written. A database that no program has open is read as it lies, for its folder may be one that
@@ -89,8 +110,8 @@ fn root_of(id: &str, parents: &HashMap<String, String>) -> String {
 fn from_database(
     connection: &Connection,
     id: &str,
-    parent: Option<&String>,
-    root: &str,
+    (parent, root): &(Option<&str>, String),
+    left_out: &mut Vec<String>,
 ) -> rusqlite::Result<String> {
     let list = |query: &str| -> rusqlite::Result<Vec<(String, String, String)>> {
         let mut statement = connection.prepare(query)?;
@@ -101,19 +122,21 @@ fn from_database(
     for (own, message, data) in
         list("SELECT id, message_id, data FROM part WHERE session_id = ?1 ORDER BY id")?
     {
-        let part = with_id(&data, &own);
-        parts.entry(message).or_default().extend(part);
+        match with_id(&data, &own) {
+            Some(part) => parts.entry(message).or_default().push(part),
+            None => left_out.push(format!("session {id}: part {own}: no JSON object")),
+        }
     }
-    let messages = list(
+    let mut messages = Vec::new();
+    for (own, _, data) in list(
         "SELECT id, session_id, data FROM message WHERE session_id = ?1 ORDER BY time_created, id",
-    )?;
-    let messages: Vec<Value> = messages
-        .into_iter()
-        .filter_map(|(own, _, data)| {
-            let info = with_id(&data, &own)?;
-            Some(json!({"info": info, "parts": parts.remove(&own).unwrap_or_default()}))
-        })
-        .collect();
+    )? {
+        match with_id(&data, &own) {
+            Some(info) => messages
+                .push(json!({"info": info, "parts": parts.remove(&own).unwrap_or_default()})),
+            None => left_out.push(format!("session {id}: message {own}: no JSON object")),
+        }
+    }
     let info = json!({"id": id, "parentID": parent});
     Ok(json!({"info": info, "messages": messages, "rootID": root}).to_string())
 }
@@ -159,20 +182,51 @@ fn json_files(folder: &Path) -> Vec<PathBuf> {
     files
 }
 
-fn from_folder(path: &Path) -> std::result::Result<String, Box<dyn std::error::Error>> {
-    let read = |path: &Path| -> std::result::Result<Value, Box<dyn std::error::Error>> {
-        Ok(serde_json::from_slice(&std::fs::read(path)?)?)
-    };
+fn from_folder(
+    path: &Path,
+    left_out: &mut Vec<String>,
+) -> Outcome<String, Box<dyn std::error::Error>> {
+    let info = json_of(path)?;
     let mut messages: Vec<Value> = Vec::new();
     for file in files_of(path).into_iter().skip(1) {
-        // One that is being written is read the next time.
-        let Ok(value) = read(&file) else { continue };
-        let is_part = value.get("messageID").is_some();
-        match messages.last_mut().and_then(|message| message["parts"].as_array_mut()) {
-            Some(parts) if is_part => parts.push(value),
-            _ if is_part => {}
-            _ => messages.push(json!({"info": value, "parts": []})),
+        // One that is being written is whole the next time.
+        let value = match json_of(&file) {
+            Ok(value) => value,
+            Err(error) => {
+                left_out.push(format!("{}: {error}", file.display()));
+                continue;
+            }
+        };
+        let Some(message) = value.get("messageID") else {
+            messages.push(json!({"info": value, "parts": []}));
+            continue;
+        };
+        // Of a message that could not be read the parts tell nothing.
+        let last = messages.last_mut().filter(|last| last["info"]["id"] == *message);
+        if let Some(parts) = last.and_then(|last| last["parts"].as_array_mut()) {
+            parts.push(value);
         }
     }
-    Ok(json!({"info": read(path)?, "messages": messages}).to_string())
+    Ok(json!({"info": info, "messages": messages, "rootID": root_of_file(path, &info)}).to_string())
 }
+
+fn json_of(path: &Path) -> Outcome<Value, Box<dyn std::error::Error>> {
+    Ok(serde_json::from_slice(&std::fs::read(path)?)?)
+}
+
+/// The user's own session that a subagent's goes back to, by the files that lie beside it; as far as they are
+/// there.
+fn root_of_file(path: &Path, info: &Value) -> Option<String> {
+    let parent = |info: &Value| info["parentID"].as_str().map(str::to_owned);
+    let mut root = parent(info)?;
+    for _ in 0..MOST_GENERATIONS {
+        let above = json_of(&path.with_file_name(format!("{root}.json"))).ok();
+        let Some(next) = above.as_ref().and_then(parent) else { break };
+        root = next;
+    }
+    Some(root)
+}
+
+#[cfg(test)]
+#[path = "opencode_store_tests.rs"]
+mod tests;

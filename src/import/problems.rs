@@ -19,6 +19,17 @@ pub struct Problem {
     pub what: String,
 }
 
+impl Problem {
+    /// Where and what, for people.
+    pub(super) fn told(&self) -> String {
+        let Self { file, line, what } = self;
+        match line {
+            0 => format!("{}: {what}", file.display()),
+            line => format!("{}:{line}: {what}", file.display()),
+        }
+    }
+}
+
 /// All of an import's problems.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]

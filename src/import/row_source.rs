@@ -184,9 +184,12 @@ impl Records {
                 None => return false,
             },
             Self::Sessions(sessions, number) => match sessions.next() {
-                Some(session) => {
+                Some(told) => {
                     *number += 1;
-                    (session, *number)
+                    for what in told.left_out {
+                        problems.add("record left out", path, *number, what);
+                    }
+                    (told.session, *number)
                 }
                 None => return false,
             },

@@ -61,6 +61,7 @@ pub(super) struct Seen {
     pub(super) calls_with_own_time: u64,
     pub(super) times_went_back: u64,
     pub(super) named_again: u64,
+    pub(super) synthetic: u64,
 }
 
 impl Seen {
@@ -82,6 +83,7 @@ impl Seen {
         self.calls_with_own_time += other.calls_with_own_time;
         self.times_went_back += other.times_went_back;
         self.named_again += other.named_again;
+        self.synthetic += other.synthetic;
     }
 
     fn turn(&mut self, row: &TurnRow, has_time: bool) {
@@ -157,7 +159,7 @@ impl RowMaker {
         }
         let new = units.iter().filter(|unit| self.written.insert(unit.hash));
         let mut rows: Vec<Row> = new.map(|unit| Row::from(unit_row(unit))).collect();
-        let mut row = self.turn_row(&draft, units);
+        let mut row = self.turn_row(&mut draft, units);
         if told.waited_for_others {
             row.residual_wait_ms = row.tool_exec_ms.take();
         }
@@ -202,8 +204,9 @@ impl RowMaker {
         self.chains.insert(chain.own, draft.thread_id.clone());
     }
 
-    fn turn_row(&mut self, draft: &TurnDraft, units: &[Unit]) -> TurnRow {
-        let thread = self.threads.entry(draft.thread_id.clone()).or_default();
+    /// Texts of the draft are moved, not copied: there are as many drafts as turns.
+    fn turn_row(&mut self, draft: &mut TurnDraft, units: &[Unit]) -> TurnRow {
+        let thread = entry(&mut self.threads, &draft.thread_id);
         let turn = thread.turns;
         let prompt = Prompt::of(draft, units, thread);
         let Times { request, request_unseen, first_output, last_output, end } = draft.times;
@@ -225,21 +228,23 @@ impl RowMaker {
             Some((time? - request?) * 1e3).filter(|ms| *ms >= 0.0 && !request_unseen)
         };
         let request_id =
-            draft.request_id.clone().unwrap_or_else(|| format!("{}-{turn:04}", draft.thread_id));
+            draft.request_id.take().unwrap_or_else(|| format!("{}-{turn:04}", draft.thread_id));
         let request_id = self.unique(request_id);
         let decode_ms = first_output.zip(last_output).map(|(first, last)| (last - first) * 1e3);
-        let reply = Reply { blocks: draft.reply.clone(), ..Reply::default() };
+        let reply = Reply { blocks: std::mem::take(&mut draft.reply), ..Reply::default() };
+        let (isl_new_text, osl_text) =
+            draft.texts.take().unwrap_or_else(|| (prompt.new_text, reply.text()));
         TurnRow {
             run_id: self.run_id.clone(),
-            session_id: draft.session_id.clone(),
-            thread_id: draft.thread_id.clone(),
-            parent_thread_id: draft.parent_thread_id.clone(),
+            session_id: std::mem::take(&mut draft.session_id),
+            thread_id: std::mem::take(&mut draft.thread_id),
+            parent_thread_id: draft.parent_thread_id.take(),
             turn,
             request_id,
             api: draft.api.map(Api::as_str).unwrap_or_default().to_owned(),
-            agent: draft.agent.clone(),
+            agent: draft.agent.take(),
             kind: draft.kind,
-            model: draft.model.clone(),
+            model: draft.model.take(),
             stream: draft.stream,
             path: draft.api.map(Api::path).unwrap_or_default().to_owned(),
             params: prompt.params,
@@ -262,16 +267,16 @@ impl RowMaker {
             tool_exec_ms,
             http_status: draft.http_status,
             outcome: draft.outcome,
-            error: draft.error.clone(),
-            stop_reason: draft.stop_reason.clone(),
+            error: draft.error.take(),
+            stop_reason: draft.stop_reason.take(),
             isl,
             isl_cached: cached,
             isl_cache_write: cache_write,
             isl_new: isl.zip(cached).map(|(isl, cached)| isl.saturating_sub(cached)),
             osl,
             reasoning_tokens: reasoning,
-            isl_new_text: draft.texts.as_ref().map_or(prompt.new_text, |(new, _)| new.clone()),
-            osl_text: draft.texts.as_ref().map_or_else(|| reply.text(), |(_, out)| out.clone()),
+            isl_new_text,
+            osl_text,
             reply_blocks: blocks_json(&reply.blocks),
             engine_join: EngineJoin::None,
             ..TurnRow::default()
@@ -291,6 +296,7 @@ impl RowMaker {
 
     fn count(&mut self, draft: &TurnDraft, row: &TurnRow) {
         self.seen.turn(row, draft.times.request.is_some());
+        self.seen.synthetic += u64::from(draft.is_synthetic);
         for call in &draft.calls {
             self.count_call(call);
         }
@@ -373,7 +379,7 @@ impl Prompt {
             PromptDraft::Units { .. } => Self::of_units(draft, units, thread),
         };
         if prompt.params.is_empty() {
-            prompt.params = params(draft).to_string();
+            prompt.params = params_text(draft);
         }
         prompt
     }
@@ -408,6 +414,29 @@ fn params(draft: &TurnDraft) -> serde_json::Value {
         (None, Some(model)) => serde_json::json!({"model": model, "stream": draft.stream}),
         (None, None) => serde_json::json!({}),
     }
+}
+
+/// The same as text: most drafts have but these two members.
+fn params_text(draft: &TurnDraft) -> String {
+    #[derive(Serialize)]
+    struct Bare<'a> {
+        model: &'a str,
+        stream: bool,
+    }
+    match (&draft.params, &draft.model) {
+        (None, Some(model)) => {
+            serde_json::to_string(&Bare { model, stream: draft.stream }).unwrap_or_default()
+        }
+        _ => params(draft).to_string(),
+    }
+}
+
+/// What is known of a thread; its name is copied only where it is new.
+fn entry<'a>(threads: &'a mut HashMap<String, Thread>, thread_id: &str) -> &'a mut Thread {
+    if !threads.contains_key(thread_id) {
+        threads.insert(thread_id.to_owned(), Thread::default());
+    }
+    threads.get_mut(thread_id).unwrap_or_else(|| unreachable!("it was just put there"))
 }
 
 fn count(kinds: &[UnitKind], kind: UnitKind) -> u32 {

@@ -172,6 +172,9 @@ impl Found<'_> {
                 let source = RowSource::new(path, format, head);
                 self.timed.push((f64::MAX, Piece::Rows(Box::new(source))));
             }
+            // Nothing is lost of what holds nothing; who names it is told.
+            None if head.is_empty && !self.sources.contains(&path) => {}
+            None if head.is_empty => problems.add("empty file", &path, 0, "it is empty"),
             // What lies beside records (notes, settings) is no loss; what was named is.
             None if self.sources.contains(&path) || !is_side_file(&path) => {
                 problems.add("unknown format", &path, 0, "no known format; --format names it");

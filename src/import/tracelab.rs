@@ -33,6 +33,9 @@ struct Round<'a> {
     timing_events: Vec<TimingEvent<'a>>,
     #[serde(borrow, default)]
     tools: Vec<Tool<'a>>,
+    /// Of rows that are made up, which say so.
+    #[serde(default)]
+    synthetic: bool,
 }
 
 #[derive(Debug, Deserialize)]
@@ -86,6 +89,7 @@ pub(super) fn row(json: &str, drafts: &mut Drafts) -> Result<(), String> {
             osl: round.output_tokens,
             reasoning: round.reasoning_output_tokens,
         },
+        is_synthetic: round.synthetic,
         calls: round.tools.into_iter().map(call).collect::<Result<_, _>>()?,
         session_id,
         ..TurnDraft::default()

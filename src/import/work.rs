@@ -262,6 +262,10 @@ impl<'a> Work<'a> {
         ] {
             manifest.settings.insert(name.to_owned(), value);
         }
+        if seen.synthetic > 0 {
+            manifest.synthetic = true;
+            manifest.counts.insert("synthetic_turns".to_owned(), seen.synthetic);
+        }
         writer.finish(&mut manifest, |dir| state.store(dir))?;
         Ok(Imported { manifest, refused, is_new: true })
     }

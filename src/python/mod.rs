@@ -82,7 +82,9 @@ mod core {
     #[pymodule_export]
     use super::simulated_engine::PySimulatedEngine;
     #[pymodule_export]
-    use super::synthesis::{synthesize, synthesize_async};
+    use super::synthesis::{
+        synthesize, synthesize_async, synthesize_rounds, synthesize_rounds_async,
+    };
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -16,7 +16,7 @@ const RESULT_TOKENS: u32 = 26;
 /// JSON around one tool call.
 const CALL_TOKENS: u32 = 19;
 /// The request for a summary.
-const COMPACTION_TOKENS: u32 = 90;
+pub(super) const COMPACTION_TOKENS: u32 = 90;
 /// From a reply that starts a subagent to its first request.
 const SPAWN_US: i64 = 40_000;
 

@@ -1,6 +1,6 @@
 //! A run directory written in one go, without journals: for programs that begin anew when they are killed.
 //!
-//! Rows go straight into Parquet, each table on a thread of its own, under temporary names; finishing puts
+//! Rows go straight into Parquet, each table encoded on a thread of its own, under temporary names; finishing puts
 //! the files in their places and writes the manifest last. An existing run is rewritten the same way, from
 //! those of its rows that stay and new ones. Nothing is queued beyond a few batches for each table.
 
@@ -12,10 +12,10 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
 use arrow_array::RecordBatch;
-use arrow_json::ReaderBuilder;
-use arrow_json::reader::Decoder;
+use arrow_schema::SchemaRef;
 use parquet::arrow::arrow_writer::ArrowWriter;
 use serde::{Serialize, Serializer};
+use serde_arrow::ArrayBuilder;
 
 use super::files;
 use super::manifest::{Manifest, manifest_path};
@@ -30,7 +30,7 @@ use crate::error::{Error, Result};
 /// Rows that go to a table's thread as one …
 const BATCH_ROWS: usize = 1024;
 /// … or as many as weigh about this much.
-const BATCH_BYTES: usize = 1 << 20;
+const BATCH_BYTES: usize = 1 << 22;
 /// Batches that may wait for a table's thread.
 const WAITING: usize = 2;
 
@@ -45,9 +45,13 @@ pub struct BulkWriter {
     units: HashSet<u128>,
 }
 
-/// The way to a table's thread.
+/// The way to a table's thread. Rows become columns on this side of it, so that what the rows hold is freed by
+/// the thread that made it: the other way round, threads wait for each other's memory.
 #[derive(Debug)]
 struct Feeder {
+    table: Table,
+    schema: SchemaRef,
+    builder: ArrayBuilder,
     pending: Vec<Row>,
     pending_bytes: usize,
     rows: u64,
@@ -56,7 +60,7 @@ struct Feeder {
 }
 
 enum Work {
-    Rows(Vec<Row>),
+    New(RecordBatch),
     /// These rows of the table as it is.
     Old(ParquetFile, Vec<Range<u64>>),
 }
@@ -117,7 +121,7 @@ impl BulkWriter {
         feeder.pending.push(row);
         feeder.rows += 1;
         if feeder.pending.len() >= BATCH_ROWS || feeder.pending_bytes >= BATCH_BYTES {
-            let sent = feeder.flush();
+            let sent = feeder.flush()?;
             if !sent {
                 return Err(self.failed(table));
             }
@@ -156,10 +160,11 @@ impl BulkWriter {
     ) -> Result<()> {
         let mut written = BTreeMap::new();
         for (table, mut feeder) in std::mem::take(&mut self.tables) {
-            feeder.flush();
+            let flushed = feeder.flush();
             drop(feeder.sender);
             let rows = feeder.thread.join();
             let rows = rows.unwrap_or_else(|_| Err(Error::Internal("a writer panicked".into())));
+            let rows = flushed.and(rows);
             match rows {
                 Ok(rows) => written.insert(table, rows),
                 Err(error) => {
@@ -238,18 +243,36 @@ impl Feeder {
     fn start(dir: &Path, table: Table) -> Result<Self> {
         let (sender, work) = sync_channel(WAITING);
         let path = files::temporary(&parquet_path(dir, table));
+        let schema = schema::schema(table);
+        let builder = ArrayBuilder::from_arrow(schema.fields())
+            .map_err(|error| Error::Internal(error.to_string()))?;
         let thread = std::thread::Builder::new()
             .name(format!("agentbench-{}", table.stem()))
             .spawn(move || TableFile::create(path, table)?.write_all(&work))
             .map_err(|error| Error::Internal(format!("cannot start a thread: {error}")))?;
-        Ok(Self { pending: Vec::new(), pending_bytes: 0, rows: 0, sender, thread })
+        let pending = Vec::new();
+        Ok(Self { table, schema, builder, pending, pending_bytes: 0, rows: 0, sender, thread })
     }
 
     /// Hands over what is pending; false where the thread has ended.
-    fn flush(&mut self) -> bool {
+    fn flush(&mut self) -> Result<bool> {
+        if self.pending.is_empty() {
+            return Ok(true);
+        }
+        let batch = self
+            .batch()
+            .map_err(|error| Error::Internal(format!("{}: {error}", self.table.stem())))?;
+        self.pending.clear();
         self.pending_bytes = 0;
-        let rows = std::mem::take(&mut self.pending);
-        rows.is_empty() || self.sender.send(Work::Rows(rows)).is_ok()
+        Ok(self.sender.send(Work::New(batch)).is_ok())
+    }
+
+    fn batch(&mut self) -> Result<RecordBatch, Box<dyn std::error::Error>> {
+        let rows: Vec<Columns<'_>> = self.pending.iter().map(Columns).collect();
+        self.builder.reserve(rows.len());
+        self.builder.extend(&rows)?;
+        let columns = self.builder.to_arrow()?;
+        Ok(RecordBatch::try_new(SchemaRef::clone(&self.schema), columns)?)
     }
 }
 
@@ -258,7 +281,6 @@ struct TableFile {
     path: PathBuf,
     table: Table,
     writer: ArrowWriter<File>,
-    decoder: Decoder,
     rows: u64,
 }
 
@@ -268,26 +290,16 @@ impl TableFile {
             files::create_private(&path).map_err(|error| files::write_error(&path, &error))?;
         let schema = schema::schema(table);
         let properties = schema::writer_properties(table);
-        let writer = ArrowWriter::try_new(file, schema.clone(), Some(properties))
+        let writer = ArrowWriter::try_new(file, schema, Some(properties))
             .map_err(|error| write_refused(&path, error))?;
-        let decoder = ReaderBuilder::new(schema)
-            .build_decoder()
-            .map_err(|error| Error::Internal(error.to_string()))?;
-        Ok(Self { path, table, writer, decoder, rows: 0 })
+        Ok(Self { path, table, writer, rows: 0 })
     }
 
     /// Writes what comes until nothing more can come.
     fn write_all(mut self, work: &Receiver<Work>) -> Result<u64> {
         while let Ok(work) = work.recv() {
             match work {
-                Work::Rows(rows) => {
-                    let batch = self.batch(&rows).map_err(|error| {
-                        Error::Internal(format!("{}: {error}", self.table.stem()))
-                    })?;
-                    if let Some(batch) = batch {
-                        self.write(&batch)?;
-                    }
-                }
+                Work::New(batch) => self.write(&batch)?,
                 Work::Old(file, ranges) => self.copy(&file, &ranges)?,
             }
         }
@@ -295,12 +307,6 @@ impl TableFile {
         let file = self.writer.into_inner().map_err(|error| write_refused(&path, error))?;
         file.sync_all().map_err(|error| files::write_error(&path, &error))?;
         Ok(self.rows)
-    }
-
-    fn batch(&mut self, rows: &[Row]) -> Result<Option<RecordBatch>, arrow_schema::ArrowError> {
-        let rows: Vec<Columns<'_>> = rows.iter().map(Columns).collect();
-        self.decoder.serialize(&rows)?;
-        self.decoder.flush()
     }
 
     fn write(&mut self, batch: &RecordBatch) -> Result<()> {

@@ -353,8 +353,11 @@ pub(super) fn writer_properties(table: Table) -> WriterProperties {
         .set_statistics_enabled(EnabledStatistics::Chunk)
         .set_created_by(concat!("agentbench ", env!("CARGO_PKG_VERSION")).to_owned());
     for (name, kind) in columns(table) {
-        if *kind == Text {
-            builder = plain_text(builder, name);
+        match kind {
+            Text => builder = plain_text(builder, name),
+            // Times and amounts hardly repeat: a dictionary of them is as long as they are.
+            F64 => builder = builder.set_column_dictionary_enabled(ColumnPath::from(*name), false),
+            _ => {}
         }
     }
     builder.build()

@@ -1,7 +1,8 @@
 """A stand-in for the hub's HTTP API on the loopback, as far as pushing and reading a data set asks for it.
 
-It keeps commits in memory: a name to its files' bytes. Large files come by the LFS batch API, as on the hub where a
-client has no Xet. What was asked for is kept, so that tests can say how often bytes were sent.
+It keeps commits in memory: a name to its files' bytes. Large files come by the LFS batch API. It has no Xet, whose
+protocol is published nowhere: to a client that asks for it, it is a hub of somebody's own. What was asked for is kept,
+so that tests can say how often bytes were sent.
 """
 
 from __future__ import annotations

@@ -150,14 +150,16 @@ def test_what_is_written(sample: agentbench.Analysis, tmp_path: Path) -> None:
     assert [file.name for file in files] == [
         "tokens.csv",
         "tokens.agents.csv",
+        "tokens.by_agent.csv",
         "tokens.growth.csv",
+        "tokens.growth_by_agent.csv",
         "tokens.png",
         "tokens.html",
     ]
     again = pd.read_csv(files[0])
     assert list(again["p50"]) == pytest.approx([float(value) for value in answer.frame["p50"]])
-    assert files[3].read_bytes().startswith(PNG)
-    page = files[4].read_text()
+    assert files[5].read_bytes().startswith(PNG)
+    page = files[6].read_text()
     assert page.startswith("<!DOCTYPE html>")
     assert re.findall(r'data-chart="([^"]+)"', page) == ["tokens-0", "tokens-1"]
     assert "<img" not in page

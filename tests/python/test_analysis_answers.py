@@ -80,6 +80,39 @@ def test_tokens_of_a_step(worked: dict[str, Answer]) -> None:
     assert rows(answer, "agents", "agent", "model", "steps", "osl_p50_tokens") == [("claude-code", "m", 7, 90)]
 
 
+def test_tokens_by_agent_and_model(tmp_path: Path) -> None:
+    """Each agent with each of its models by itself; what one does not tell is no row."""
+    told: dict[tuple[str | None, str], list[tuple[int, int | None, int | None]]] = {
+        ("a", "m"): [(100, 40, 7), (300, 60, 9), (400, 80, 8), (900, 20, 2)],
+        ("a", "n"): [(1_000, None, 5)],
+        (None, "m"): [(50, 10, None), (70, 20, None)],
+    }
+    turns = [
+        step(n, n, n + 0.5, thread=f"{agent}{model}", agent=agent, model=model, isl=isl, isl_new=new, osl=osl)
+        for (agent, model), rounds in told.items()
+        for n, (isl, new, osl) in enumerate(rounds)
+    ]
+    answer = analyze(make_run(tmp_path / "run", turns, [], kind="capture"), questions=["tokens"])["tokens"]
+    assert rows(answer, "by_agent", "agent", "model", "tokens_of_a_step", "n", "mean", "p25", "p50", "p90", "max") == [
+        ("a", "m", "ISL", 4, 425, 250, 350, pytest.approx(750), 900),
+        ("a", "m", "ISL_new", 4, 50, 35, 50, 74, 80),
+        ("a", "m", "OSL", 4, 6.5, 5.75, 7.5, pytest.approx(8.7), 9),
+        ("a", "n", "ISL", 1, 1_000, 1_000, 1_000, 1_000, 1_000),
+        ("a", "n", "OSL", 1, 5, 5, 5, 5, 5),
+        ("not told", "m", "ISL", 2, 60, 55, 60, 68, 70),
+        ("not told", "m", "ISL_new", 2, 15, 12.5, 15, 19, 20),
+    ]
+    growth = rows(answer, "growth_by_agent", "agent", "model", "turn", "steps", "threads", "isl_p50_tokens")
+    assert growth == [
+        ("a", "m", "0", 1, 1, 100),
+        ("a", "m", "1", 1, 1, 300),
+        ("a", "m", "2-3", 2, 1, 650),
+        ("a", "n", "0", 1, 1, 1_000),
+        ("not told", "m", "0", 1, 1, 50),
+        ("not told", "m", "1", 1, 1, 70),
+    ]
+
+
 def test_steps_and_calls_of_a_request(worked: dict[str, Answer]) -> None:
     answer = worked["loop"]
     # The first request has five steps (two of its subagent) and four calls in 18 s, the second two and one in 74 s.

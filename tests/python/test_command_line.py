@@ -365,6 +365,25 @@ def test_synthesize_then_export(empty: Path) -> None:
     assert len(list((empty / "jsonl" / "runs").iterdir())) == 2
 
 
+def test_made_up_rows_of_another_format_say_that_they_are(empty: Path) -> None:
+    wanted = ["--format", "tracelab", "--rounds", "300", "--profile", "small"]
+    made = agentbench("synthesize", "--out", "rows/rounds.jsonl.gz", *wanted, cwd=empty)
+    assert made.returncode == 0, made.stderr
+    assert "synthetic: 300 rounds of " in made.stdout
+    assert "agentbench import rows/rounds.jsonl.gz --out results/rounds" in made.stdout
+    imported = agentbench("import", "rows/rounds.jsonl.gz", "--out", "results/rounds", cwd=empty)
+    assert imported.returncode == 0, imported.stderr
+    assert "300 turns are synthetic" in imported.stderr
+    run = package.Run.open(empty / "results/rounds")
+    assert run.manifest["synthetic"] is True
+    assert len(run.turns()) == 300
+    asked = agentbench("analyze", "results/rounds", "--question", "overview", cwd=empty)
+    assert "rounds is synthetic: made up after published statistics" in asked.stdout
+    again = agentbench("synthesize", "--out", "rows/rounds.jsonl.gz", *wanted, cwd=empty)
+    assert again.returncode == 2
+    assert "is there already" in again.stderr
+
+
 def test_an_interrupted_synthesis_keeps_the_sessions_made(empty: Path) -> None:
     with started("synthesize", "--profile", "small", "--sessions", "100000", "--out", "out", cwd=empty) as process:
         while not (empty / "out" / "manifest.json").exists():

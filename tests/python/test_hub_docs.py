@@ -28,6 +28,8 @@ agentbench push RUN --repo OWNER/NAME --license cc-by-4.0
 
 The first writes exactly what would be sent to a folder and shows a sample; the second sends it in one commit, to a
 data set that is private unless `--public` is given.
+Files that the hub's library cannot send by Xet (a hub of one's own, a proxy on the way) go over plain HTTP, and the
+push says so.
 
 ## Levels
 

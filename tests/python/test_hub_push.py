@@ -17,6 +17,7 @@ import pytest
 import yaml
 from tests.python.hub_server import TOKEN, Hub, serving
 from tests.python.planting import SECRETS, turn, write_run
+from tests.python.readme_blocks import blocks, commands
 
 import agentbench
 
@@ -26,6 +27,29 @@ if TYPE_CHECKING:
 REPOSITORY = Path(__file__).resolve().parents[2]
 TRACELAB = Path(os.environ.get("AGENTBENCH_SAMPLES", REPOSITORY.parent / "shared" / "samples")) / "tracelab"
 REPO = "somebody/traces"
+WITHOUT_XET = """
+import importlib.metadata
+import sys
+
+
+class Hidden:
+    def find_spec(self, name, path=None, target=None):
+        if name == "hf_xet":
+            raise ModuleNotFoundError("No module named 'hf_xet'", name=name)
+
+
+sys.meta_path.insert(0, Hidden())
+version = importlib.metadata.version
+
+
+def known(name):
+    if name in {"hf_xet", "hf-xet"}:
+        raise importlib.metadata.PackageNotFoundError(name)
+    return version(name)
+
+
+importlib.metadata.version = known
+"""
 TIMEOUT_S = 100
 
 
@@ -64,7 +88,7 @@ def place(tmp_path: Path) -> Iterator[Place]:
         own = {
             "HF_ENDPOINT": hub.url,
             "HF_HOME": str(tmp_path / "hf"),
-            "HF_HUB_DISABLE_XET": "1",
+            "HF_HUB_DISABLE_XET": "0",
             "HF_HUB_DISABLE_TELEMETRY": "1",
             "HOME": str(tmp_path),
             "XDG_CONFIG_HOME": str(tmp_path / "config"),
@@ -77,9 +101,20 @@ SAMPLE = str(agentbench.sample_trace())
 ARGUMENTS = ("--repo", REPO, "--license", "cc-by-4.0")
 
 
-def test_a_push_is_one_private_commit_that_reads_back(place: Place) -> None:
+@pytest.mark.parametrize("xet", ["asked for", "disabled", "not installed"])
+def test_a_push_is_one_private_commit_that_reads_back(place: Place, xet: str) -> None:
+    if xet == "disabled":
+        place.environment["HF_HUB_DISABLE_XET"] = "1"
+    elif xet == "not installed":
+        # Finders are asked in order; one that hides the package stands first.
+        (place.folder / "sitecustomize.py").write_text(WITHOUT_XET)
+        place.environment["PYTHONPATH"] = f"{place.folder}:{place.environment.get('PYTHONPATH', '')}"
     pushed = place.push(SAMPLE, *ARGUMENTS)
     assert pushed.returncode == 0, pushed.stderr
+    asked_for_xet = [line for line in place.hub.asked if "xet-write-token" in line]
+    assert bool(asked_for_xet) is (xet == "asked for")
+    assert ("Xet did not take the files" in pushed.stderr) is (xet == "asked for")
+    assert place.hub.uploads() == 2
     repo = place.hub.repos[REPO]
     assert repo.private
     assert len(repo.commits) == 2
@@ -119,11 +154,11 @@ def test_the_readme_is_right(place: Place, source: str) -> None:
         if not TRACELAB.is_dir():
             pytest.skip(f"the samples of TraceLab are not at {TRACELAB}; AGENTBENCH_SAMPLES names their folder")
         run = agentbench.import_traces([TRACELAB / "claude", TRACELAB / "codex"], out=place.folder / "results" / "mine")
-    section = (REPOSITORY / "README.md").read_text().split("\n## Publish\n")[1].split("\n## ")[0]
-    shell, python = re.findall(r"^```(?:python)?\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
-    commands = shell.replace("results/mine", str(run.path)).replace("OWNER/NAME", REPO).splitlines()
-    assert len(commands) == 2
-    for command in commands:
+    (written,) = commands("### Publish")
+    (python,) = blocks("### Publish", "python")
+    written = written.replace("results/mine", str(run.path)).replace("OWNER/NAME", REPO)
+    # "without `--dry-run` it is sent"
+    for command in (written, re.sub(r" --dry-run \S+", "", written)):
         done = place.run("-m", *shlex.split(command))
         assert done.returncode == 0, done.stderr
     assert list(place.hub.repos) == [REPO]

@@ -450,7 +450,13 @@ def test_a_bad_record_is_listed_and_the_others_are_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "told"), [(None, "no such file"), ("", "nothing to import"), ("hello\n", "no known format")]
+    ("content", "told"),
+    [
+        (None, "no such file"),
+        ("", r"trace\.jsonl: it is empty"),
+        ("\n \n", "it is empty"),
+        ("hello\n", "no known format"),
+    ],
 )
 def test_nothing_to_import_is_one_clear_line(tmp_path: Path, content: str | None, told: str) -> None:
     source = tmp_path / "trace.jsonl"

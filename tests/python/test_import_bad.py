@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import gzip
 import json
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import agentbench
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 ROW = {"timestamp": 1500, "input_length": 30, "output_length": 7, "hash_ids": [1]}
@@ -132,6 +137,80 @@ def test_rows_that_have_the_key_of_another_are_rows_with_names_of_their_own(tmp_
     turns = run.turns().to_pandas()
     assert dict(zip(turns["request_id"], turns["osl"], strict=True)) == {"r#0": 1, "r#0~2": 2, "r#0~3": 3}
     assert "2 turns have the id of another turn: theirs end in ~2, ~3 and so on" in run.manifest["settings"]["lacks"]
+
+
+def no_rows(path: Path) -> None:
+    pq.write_table(pa.table({"input_length": pa.array([], pa.int64())}), path)
+
+
+EMPTY: dict[str, Callable[[Path], object]] = {
+    "engine_metrics.jsonl": lambda path: path.write_bytes(b""),
+    "blank.jsonl": lambda path: path.write_bytes(b"\n  \n\r\n"),
+    "packed.jsonl.gz": lambda path: path.write_bytes(gzip.compress(b"")),
+    "rows.csv": lambda path: path.write_bytes(b""),
+    "document.json": lambda path: path.write_bytes(b""),
+    "rows.parquet": no_rows,
+}
+
+
+@pytest.mark.parametrize("name", list(EMPTY))
+def test_nothing_is_lost_of_an_empty_file(tmp_path: Path, name: str) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "a.jsonl").write_bytes(rows(2))
+    EMPTY[name](source / name)
+    run = agentbench.import_traces([source], out=tmp_path / "run")
+    assert len(run.turns().to_pandas()) == 2
+    assert run.manifest["settings"]["problems"] == []
+    assert run.manifest["counts"]["records_left_out"] == 0
+    with pytest.raises(agentbench.ConfigError, match=f"{name}: it is empty"):
+        agentbench.import_traces([source / name], out=tmp_path / "none")
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_folder_of_the_netpreme_layout_may_have_no_ticks(tmp_path: Path) -> None:
+    folder = tmp_path / "runs" / "s1"
+    folder.mkdir(parents=True)
+    (tmp_path / "run_config.json").write_text("{}")
+    (folder / "session.json").write_text("{}")
+    turn = {"request_time": 100.0, "isl_new_text": "hello", "isl_text": "hello", "osl_text": "hi"}
+    (folder / "turn_traces.jsonl").write_bytes(line(turn))
+    (folder / "engine_metrics.jsonl").write_bytes(b"")
+    run = agentbench.import_traces([tmp_path], out=tmp_path / "run")
+    assert run.turns().to_pandas()["osl_text"].tolist() == ["hi"]
+    assert run.manifest["settings"]["problem_counts"] == {}
+
+
+def test_a_database_of_something_else_is_no_loss(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "a.jsonl").write_bytes(rows(2))
+    with closing(sqlite3.connect(source / "notes.db")) as database, database:
+        database.execute("CREATE TABLE notes (id TEXT)")
+    run = agentbench.import_traces([source], out=tmp_path / "run")
+    assert len(run.turns().to_pandas()) == 2
+    assert run.manifest["settings"]["problem_counts"] == {}
+    with pytest.raises(agentbench.ConfigError, match=r"notes\.db: no known format"):
+        agentbench.import_traces([source / "notes.db"], out=tmp_path / "none")
+
+
+def test_what_cannot_be_read_of_opencodes_database_is_counted_and_listed(tmp_path: Path) -> None:
+    source = tmp_path / "opencode.db"
+    with closing(sqlite3.connect(source)) as database, database:
+        database.executescript(
+            """CREATE TABLE session (id TEXT, parent_id TEXT, time_created INTEGER);
+            CREATE TABLE message (id TEXT, session_id TEXT, time_created INTEGER, data TEXT);
+            CREATE TABLE part (id TEXT, message_id TEXT, session_id TEXT, data TEXT);
+            INSERT INTO session VALUES ('s', NULL, 1);
+            INSERT INTO message VALUES ('m1', 's', 1, '{"role": "user"}'), ('m2', 's', 2, '{"role": "assistant"}'),
+                ('m3', 's', 3, '{"role": "assis');
+            INSERT INTO part VALUES ('p1', 'm1', 's', '{"type": "text", "text": "do it"}'), ('p2', 'm2', 's', '?');"""
+        )
+    run = agentbench.import_traces([source], out=tmp_path / "run")
+    assert run.turns().to_pandas()["request_id"].tolist() == ["m2"]
+    problems = run.manifest["settings"]["problems"]
+    assert [problem["what"].split(":")[1] for problem in problems] == [" part p2", " message m3"]
+    assert run.manifest["counts"]["records_left_out"] == 2
 
 
 LONG_MB = 200

@@ -7,15 +7,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from rich.progress import BarColumn, DownloadColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.console import Group
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.text import Text
 
 from agentbench import IMPORT_FORMATS, ImportProgress, import_traces
 
 from .argv import masked_argv
 from .console import print_error, print_next, print_note, print_warning, results
-from .live import Status
+from .live import REFRESH_SECONDS, Status
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from agentbench import Run
 
 INTERRUPTED = 130
@@ -69,23 +73,39 @@ def command(sources: tuple[Path, ...], out: Path, layout: str | None, *, update:
 def _watch(progress: ImportProgress, ended: threading.Event) -> None:
     bar = Progress(
         TextColumn("importing"),
-        BarColumn(),
+        BarColumn(bar_width=None),
         TaskProgressColumn(),
-        DownloadColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[told]}"),
+        TextColumn("{task.fields[size]}"),
+        TimeRemainingColumn(compact=True),
         auto_refresh=False,
+        expand=True,
     )
-    task = bar.add_task("importing", total=None, told="")
+    task = bar.add_task("importing", total=None, size="")
     with Status() as status:
-        while not ended.wait(0.2):
+        while not ended.wait(REFRESH_SECONDS):
             counts = progress.read()
-            told = (
-                f"{counts['pieces_done']:,} of {counts['pieces']:,} sources, {counts['turns']:,} turns,"
-                f" {counts['tool_calls']:,} tool calls, {counts['problems']:,} records left out"
-            )
-            bar.update(task, total=counts["bytes"] or None, completed=counts["bytes_read"], told=told)
-            status.show(bar.get_renderable(), f"importing: {told}")
+            if not counts["pieces"]:
+                status.show(Text("importing: looking at the sources"), "importing: looking at the sources")
+                continue
+            told, size = done_so_far(counts), _size(counts)
+            bar.update(task, total=counts["bytes"] or None, completed=counts["bytes_read"], size=size)
+            line = Text(told, no_wrap=True, overflow="ellipsis")
+            status.show(Group(bar.get_renderable(), line), f"importing: {told}, {size.strip()} read")
+
+
+def done_so_far(counts: Mapping[str, int]) -> str:
+    """What is read, in words."""
+    done, of = counts["pieces_done"], counts["pieces"]
+    words = [f"{done:,} of {of:,} sources", f"{counts['turns']:,} turns", f"{counts['tool_calls']:,} tool calls"]
+    if counts["problems"]:
+        words.append(f"{counts['problems']:,} records left out")
+    return ", ".join(words)
+
+
+def _size(counts: Mapping[str, int]) -> str:
+    """How much is read; as wide at the beginning as at the end."""
+    whole = f"{counts['bytes'] / 1e6:,.0f}"
+    return f"{counts['bytes_read'] / 1e6:>{len(whole)},.0f} of {whole} MB"
 
 
 def _tell(run: Run, out: Path, progress: ImportProgress) -> None:
@@ -101,12 +121,15 @@ def _tell(run: Run, out: Path, progress: ImportProgress) -> None:
         print_note(f"new of these: {new['turns']:,} turns, {new['tool_calls']:,} tool calls")
     if counts["turns_told_again"]:
         print_note(f"{counts['turns_told_again']:,} turns that several files tell are counted once")
+    if made_up := counts.get("synthetic_turns"):
+        print_note(f"{made_up:,} turns are synthetic: made up, as their source says")
     for lack in settings["lacks"]:
         print_note(f"lacks: {lack}")
     if left_out := counts["records_left_out"]:
         print_warning(f"{left_out:,} records were left out; the first of them:")
         for problem in settings["problems"][:PROBLEMS_SHOWN]:
-            print_note(f"  {problem['file']}:{problem['line']}: {problem['what']}")
+            line = f":{problem['line']}" if problem["line"] else ""
+            print_note(f"  {problem['file']}{line}: {problem['what']}")
     has_text = not any(lack.startswith("no turn has text:") for lack in settings["lacks"])
     content = "" if has_text else " --content synthetic"
     print_next([f"agentbench replay {out}{content}"])

@@ -172,6 +172,8 @@ def _show_end(done: Push, repo: str) -> None:
         return
     seen = "private" if done.sent.private else "public"
     console.print(f"sent to {done.sent.url} ({seen}), commit {done.sent.commit[:12]}", soft_wrap=True)
+    if done.sent.xet_refused:
+        print_note(f"Xet did not take the files ({done.sent.xet_refused}); they went over plain HTTP")
     if done.sent.replaced:
         console.print(f"{done.sent.replaced} files of an earlier push were taken away", soft_wrap=True)
     console.print(f'open it with: agentbench.Run.open("hf://datasets/{repo}")', soft_wrap=True)

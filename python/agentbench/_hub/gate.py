@@ -17,7 +17,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from . import columns, forms
-from .detectors import PSEUDONYM, SHORT, Detectors, merged, pair, readable, secrets_in
+from .detectors import PSEUDONYM, SHORT, Detectors, merged, secrets_in
+from .strings import pair, readable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -12,7 +12,8 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from .detectors import MASK, SHORT, merged, pair, pieces, secrets_in
+from .detectors import MASK, SHORT, merged, secrets_in
+from .strings import pair, pieces
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -1,12 +1,15 @@
 """A written folder to the hub: one commit, resumable, private unless asked otherwise.
 
-Large files are uploaded before the commit, by content: a push that was cut off finds on the hub what it had sent. The
-commit takes the place of what an earlier push left, so that a data set never mixes two. The token is the hub's own
-(``HF_TOKEN`` or ``hf auth login``); it is neither read from elsewhere nor shown.
+Large files are uploaded before the commit, by content: a push that was cut off finds on the hub what it had sent. Where
+the library sends them by Xet and that does not go through (a hub of one's own, a proxy that stands before its storage),
+they go over plain HTTP, and the push says so. The commit takes the place of what an earlier push left, so that a data
+set never mixes two. The token is the hub's own (``HF_TOKEN`` or ``hf auth login``); it is neither read from elsewhere
+nor shown.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -31,6 +34,8 @@ class Sent:
     private: bool
     replaced: int
     """Files of an earlier push that it took away."""
+    xet_refused: str | None = None
+    """Why Xet did not take the files, which then went over plain HTTP; none where it did or was not asked."""
 
 
 def send(folder: Path, repo: str, *, public: bool, message: str) -> Sent:
@@ -73,7 +78,7 @@ def _send(api: Any, hub: Any, folder: Path, repo: str, *, public: bool, message:
     ]
     there = [file.rfilename for file in info.siblings or []]
     old = [name for name in there if name not in names and (name.startswith(OWN_FOLDER) or name in OWN_FILES)]
-    api.preupload_lfs_files(repo, additions, repo_type="dataset", free_memory=False)
+    refused = _upload(api, repo, additions)
     commit = api.create_commit(
         repo,
         [*additions, *(hub.CommitOperationDelete(path_in_repo=name) for name in old)],
@@ -81,4 +86,35 @@ def _send(api: Any, hub: Any, folder: Path, repo: str, *, public: bool, message:
         repo_type="dataset",
         parent_commit=info.sha,
     )
-    return Sent(url=f"hf://datasets/{repo}", commit=commit.oid, private=bool(info.private), replaced=len(old))
+    return Sent(
+        url=f"hf://datasets/{repo}",
+        commit=commit.oid,
+        private=bool(info.private),
+        replaced=len(old),
+        xet_refused=refused,
+    )
+
+
+def _upload(api: Any, repo: str, additions: list[Any]) -> str | None:
+    """Upload large files; return why Xet did not take them, where they had to go over plain HTTP."""
+    errors: Any = needed("huggingface_hub.errors")
+    constants: Any = needed("huggingface_hub.constants")
+
+    def upload() -> None:
+        api.preupload_lfs_files(repo, additions, repo_type="dataset", free_memory=False)
+
+    try:
+        upload()
+    except errors.HfHubHTTPError:
+        # The hub's own word: another way would not change it.
+        raise
+    except (OSError, ValueError, RuntimeError) as error:
+        if constants.HF_HUB_DISABLE_XET or importlib.util.find_spec("hf_xet") is None:
+            raise
+        constants.HF_HUB_DISABLE_XET = True
+        try:
+            upload()
+        finally:
+            constants.HF_HUB_DISABLE_XET = False
+        return " ".join(str(error).split())
+    return None

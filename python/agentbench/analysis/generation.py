@@ -234,7 +234,7 @@ def _notes(trace: Trace) -> tuple[str, ...]:
     found += [
         f"{label} is synthetic: its times are made up"
         for label, run in trace.runs.items()
-        if run.manifest.get("kind") == "synthetic"
+        if run.manifest.get("kind") == "synthetic" or run.manifest.get("synthetic")
     ]
     return tuple(found)
 

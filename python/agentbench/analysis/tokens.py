@@ -8,7 +8,7 @@ import polars as pl
 
 from . import style
 from ._frames import to_pandas
-from ._stats import number, real, share, spreads
+from ._stats import QUANTILES, number, real, share, spread, spreads
 from .answer import Answer, Chart, Headline
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ LACKING = {
     "reasoning_tokens": "no step tells its reasoning tokens",
 }
 UNKNOWN = "not told"
+WHO = ("agent", "model")
 DRAWN = {"isl": "ISL", "isl_new": "ISL_new", "osl": "OSL"}
 FEWEST_TO_DRAW = 5
 """Steps that a group of turns must have to be drawn in the growth over turns, unless there are few in all."""
@@ -60,13 +61,15 @@ def tokens(trace: Trace) -> Answer:
     Returns
     -------
     Answer
-        Tables ``tokens`` (a row for each quantity), ``agents`` (medians by agent and model), ``growth`` (medians by
-        turn of a thread).
+        Tables ``tokens`` (a row for each quantity), ``agents`` (medians by agent and model), ``by_agent`` (spreads of
+        ISL, ISL_new and OSL by agent and model), ``growth`` (by turn of a thread), ``growth_by_agent`` (medians by
+        turn, agent and model).
     """
     steps = trace.steps
+    named = steps.with_columns(pl.col("agent", "model").fill_null(UNKNOWN))
     main = spreads(steps, QUANTITIES, "tokens_of_a_step", ("p10", "p25", "p50", "p75", "p90", "p99"), total=True)
     agents = (
-        steps.group_by(pl.col("agent").fill_null(UNKNOWN), pl.col("model").fill_null(UNKNOWN))
+        named.group_by(WHO)
         .agg(
             pl.len().alias("steps"),
             *(
@@ -77,19 +80,26 @@ def tokens(trace: Trace) -> Answer:
         )
         .sort("steps", "agent", "model", descending=[True, False, False])
     )
-    growth = _growth(steps)
+    growth = _grouped(steps if _tells_any(steps) else steps.clear())
+    tables = {
+        "tokens": main,
+        "agents": agents,
+        "by_agent": _by_agent(named),
+        "growth": growth,
+        "growth_by_agent": _grouped(named if _tells_any(steps) else named.clear(), WHO, ("p50",)),
+    }
     return Answer(
         name="tokens",
         title="Tokens of a step",
         finding=_finding(steps),
         subtitle=f"{trace.subtitle}; {steps.height:,} steps (no utility calls, none that failed)",
-        tables={"tokens": to_pandas(main), "agents": to_pandas(agents), "growth": to_pandas(growth)},
+        tables={name: to_pandas(table) for name, table in tables.items()},
         headline=_headline(steps),
         missing=tuple(text for column, text in LACKING.items() if trace.lacks(column))
         if steps.height
         else ("no step was recorded",),
         notes=_notes(steps),
-        draw=(lambda figure: _draw(figure, steps)) if any(steps[column].count() for column in DRAWN) else None,
+        draw=(lambda figure: _draw(figure, steps)) if _tells_any(steps) else None,
         chart=Chart("growth", "turn", "isl_p50_tokens") if growth.height > 1 else None,
     )
 
@@ -140,29 +150,41 @@ def _notes(steps: pl.DataFrame) -> tuple[str, ...]:
     return tuple(partly)
 
 
-def _growth(steps: pl.DataFrame) -> pl.DataFrame:
-    """Medians by groups of turns: 0, 1, 2-3, 4-7, 8-15, …."""
-    if not any(steps[column].count() for column in DRAWN):
-        return _grouped(steps.clear())
-    return _grouped(steps)
+def _tells_any(steps: pl.DataFrame) -> bool:
+    return any(steps[column].count() for column in DRAWN)
 
 
-def _grouped(steps: pl.DataFrame) -> pl.DataFrame:
+def _by_agent(steps: pl.DataFrame) -> pl.DataFrame:
+    """Spreads of what is drawn, a row for each agent, model and quantity that it tells."""
+    rows = [
+        steps.group_by(WHO).agg(spread(column, ("p25", "p50", "p75", "p90"))).with_columns(
+            pl.lit(name).alias("tokens_of_a_step"), pl.lit(at).alias("at")
+        )
+        for at, (column, name) in enumerate(DRAWN.items())
+    ]  # fmt: skip
+    ordered = pl.concat(rows).filter(pl.col("n") > 0).sort(*WHO, "at")
+    return ordered.select(*WHO, "tokens_of_a_step", pl.exclude(*WHO, "tokens_of_a_step", "at"))
+
+
+def _grouped(
+    steps: pl.DataFrame, by: tuple[str, ...] = (), quantiles: tuple[str, ...] = ("p25", "p50", "p75")
+) -> pl.DataFrame:
+    """Quantiles by groups of turns: 0, 1, 2-3, 4-7, 8-15, …; by agent and model too where asked."""
     first = pl.when(pl.col("turn") > 0).then(2.0 ** pl.col("turn").cast(pl.Float64).log(2.0).floor()).otherwise(0.0)
-    grouped = steps.group_by(first.cast(pl.Int64).alias("from")).agg(
+    grouped = steps.group_by(*by, first.cast(pl.Int64).alias("from")).agg(
         pl.len().alias("steps"),
         pl.col("thread").n_unique().alias("threads"),
         *(
-            pl.col(column).quantile(q, "linear").alias(f"{column}_{name}_tokens")
+            pl.col(column).quantile(QUANTILES[name], "linear").alias(f"{column}_{name}_tokens")
             for column in DRAWN
-            for name, q in (("p25", 0.25), ("p50", 0.5), ("p75", 0.75))
+            for name in quantiles
         ),
     )
     last = pl.col("from") * 2 - 1
     label = (
         pl.when(last > pl.col("from")).then(pl.format("{}-{}", "from", last)).otherwise(pl.col("from").cast(pl.String))
     )
-    return grouped.sort("from").select(label.alias("turn"), pl.exclude("from"))
+    return grouped.sort(*by, "from").select(*by, label.alias("turn"), pl.exclude(*by, "from"))
 
 
 def _draw(figure: Figure, steps: pl.DataFrame) -> None:
