@@ -282,6 +282,20 @@ def test_no_chart_is_a_bright_box_on_a_dark_screen(browser: Browser, pages: dict
     assert {share > 0.4 for (scheme, _), share in bright.items() if scheme == "light"} == {True}, bright
 
 
+def test_a_tooltip_is_dark_on_a_dark_screen(browser: Browser, pages: dict[str, Path]) -> None:
+    shade = "() => [...document.querySelectorAll('.bk-Tooltip')].map((it) => getComputedStyle(it).backgroundColor)"
+    with Opened(browser, pages["analysis"], WIDE, "dark") as opened:
+        plot = opened.page.locator('figure[data-chart="tools-0"] .plot')
+        plot.scroll_into_view_if_needed()
+        box = plot.bounding_box()
+        assert box
+        shades: list[str] = []
+        for down in range(1, 40):
+            opened.page.mouse.move(box["x"] + box["width"] * 0.25, box["y"] + box["height"] * down / 40)
+            shades += opened.page.evaluate(shade)
+        assert set(shades) == {"rgb(26, 32, 41)"}
+
+
 def hovered(page: Page, chart: str) -> list[str]:
     """What tooltips say while the pointer goes over a chart."""
     plot = page.locator(f'figure[data-chart="{chart}"] .plot')

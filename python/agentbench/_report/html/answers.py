@@ -83,7 +83,8 @@ def _headline(answer: Answer) -> str:
 
 
 def _figure(line: Headline) -> str:
-    return f"{value(line.value)} {line.unit}".strip()
+    # What is not known has no unit.
+    return value(line.value) if line.value is None else f"{value(line.value)} {line.unit}".strip()
 
 
 def _tables(answer: Answer) -> str:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 CONDITIONS = "conditions"
 FROM_PYTHON = "It was started from Python, which keeps no command; every setting that it had is below."
+MOST_IN_A_ROW = 6
 LONG = 10
 """Letters of a value above which it is written smaller."""
 
@@ -73,7 +74,9 @@ def _header(made: Report, manifest: dict[str, Any], found: Verdict) -> str:
 
 
 def _cards(shown: Sequence[Card]) -> str:
-    return f'<div class="cards">{"".join(_card(card) for card in shown)}</div>'
+    rows = -(-len(shown) // MOST_IN_A_ROW)
+    in_a_row = -(-len(shown) // rows) if rows else 1
+    return f'<div class="cards" style="--in-a-row: {in_a_row}">{"".join(_card(card) for card in shown)}</div>'
 
 
 def _card(card: Card) -> str:
