@@ -292,6 +292,9 @@ impl Fleet {
     pub fn lose(&mut self, worker: u32, reason: &str) -> Result<()> {
         let playing = self.playing.as_mut().ok_or_else(no_step)?;
         playing.common.lose(worker as usize);
+        if let Some(progress) = playing.progress.get_mut(worker as usize) {
+            *progress = std::mem::take(progress).of_lost();
+        }
         playing.lost.push(format!("worker {worker} was lost: {reason}"));
         self.settings.notes.push(format!(
             "worker {worker} was lost during the run ({reason}): its agents sent nothing after, its \

@@ -81,6 +81,18 @@ pub struct Outside {
 }
 
 impl ReplayProgress {
+    /// What stays of a worker that is gone: its agents have ended, and what was on its way has no row.
+    #[must_use]
+    pub fn of_lost(self) -> Self {
+        Self {
+            agents: all_ended(self.agents),
+            requests_sent: self.requests_sent - self.requests_in_flight,
+            requests_in_flight: 0,
+            time_left_s: Some(0.0),
+            ..self
+        }
+    }
+
     /// The progress of a run whose workers are so far; `recent` is of the answers of all of them. `done`
     /// and `phase` are the run's own.
     pub fn sum(workers: &[Self], phase: Phase, recent: RecentFigures) -> Self {
@@ -340,6 +352,9 @@ mod tests {
         assert_eq!(failures, [("connect", 1), ("http 503", 7)]);
         assert_eq!((together.recent, together.phase), (recent, Phase::Steady));
         assert_eq!(sum(None).time_left_s, None);
+        let lost = ReplayProgress { requests_in_flight: 1, ..worker(3, None, &[]) }.of_lost();
+        assert_eq!((lost.requests_sent, lost.requests_in_flight), (2, 0));
+        assert_eq!((lost.agents.ended, lost.agents.total(), lost.time_left_s), (3, 3, Some(0.0)));
     }
 
     #[test]

@@ -1,10 +1,13 @@
-"""A progress as the tests of view and metrics page draw it: every figure another, so that a mix-up shows."""
+"""A progress as the tests of view and metrics page draw it, every figure another, and what holds of every run's."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import pytest
 
 if TYPE_CHECKING:
+    import agentbench
     from agentbench._types import AgentsByState, ReplayProgress
 
 AGENTS: AgentsByState = {"first_token": 1, "decode": 4, "tool": 3, "human": 2, "idle": 5, "ended": 6}
@@ -62,3 +65,34 @@ UNKNOWN: ReplayProgress = {
     "power_w": None,
 }
 """What there is when no answer has come, nothing is polled and no power is sampled."""
+
+
+def agents_in(progress: Any) -> int:
+    return sum(progress["agents"].values())
+
+
+def adds_up(progress: Any) -> None:
+    """Every request that was sent has come to something or is on its way, and failures are of a kind."""
+    came = sum(progress[f"requests_{end}"] for end in ("ok", "failed", "cancelled", "in_flight"))
+    assert progress["requests_sent"] == came
+    assert sum(progress["failures"].values()) == progress["requests_failed"]
+
+
+def equals_the_summary(progress: Any, run: agentbench.Run) -> None:
+    """The last frame's counts are the report's."""
+    summary: Any = run.summary()
+    requests = run.requests().to_pandas()
+    answered = requests[requests["status"] == "ok"]
+    counts = {end: progress[f"requests_{end}"] for end in ("sent", "ok", "failed", "cancelled")}
+    assert counts == summary["requests"]
+    assert progress["requests_in_flight"] == 0
+    assert progress["failures"] == {error["kind"]: error["n"] for error in summary["errors"]}
+    assert progress["trajectories_done"] == summary["trajectories"]["started"]
+    for tokens in ("prompt_tokens", "completion_tokens"):
+        assert progress[tokens] == (answered[tokens].sum() if len(answered) else None)
+    if progress["cached_tokens"] is not None:
+        hit_rate = 100 * progress["cached_tokens"] / progress["prompt_tokens_with_cached"]
+        assert hit_rate == pytest.approx(summary["prefix_hits"]["usage_pct"])
+    assert progress["agents"] == dict.fromkeys(progress["agents"], 0) | {"ended": agents_in(progress)}
+    assert progress["simulated"] is summary["labels"]["simulated"]
+    assert (progress["done"], progress["time_left_s"]) == (True, 0.0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import pty
+import re
 import select
 import subprocess
 import sys
@@ -13,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from rich.console import Console
-from tests.python.progress import PROGRESS, UNKNOWN
+from tests.python.progress import PROGRESS, UNKNOWN, adds_up, agents_in, equals_the_summary
 from tests.python.scripted import Server, answers, called, said
 
 import agentbench
 from agentbench import FileCheck, Task
-from agentbench._cli import run_view
+from agentbench._cli import live, run_view
+from agentbench._cli import run as command_line
 from agentbench._cli.run_view import drawn, line, of_agents, of_replay, of_search
 
 if TYPE_CHECKING:
@@ -172,37 +174,6 @@ def test_a_line_says_the_same_without_what_is_not_known() -> None:
     )
     assert "; trajectories 22, levels judged 3; agents 21: " in line(of_search(SEARCH))
     assert "; tasks ended 5/12 completed 3; agents 21: " in line(of_agents(AGENTS))
-
-
-def agents_in(progress: Any) -> int:
-    return sum(progress["agents"].values())
-
-
-def adds_up(progress: Any) -> None:
-    """Every request that was sent has come to something or is on its way, and failures are of a kind."""
-    came = sum(progress[f"requests_{end}"] for end in ("ok", "failed", "cancelled", "in_flight"))
-    assert progress["requests_sent"] == came
-    assert sum(progress["failures"].values()) == progress["requests_failed"]
-
-
-def equals_the_summary(progress: Any, run: agentbench.Run) -> None:
-    """The last frame's counts are the report's."""
-    summary: Any = run.summary()
-    requests = run.requests().to_pandas()
-    answered = requests[requests["status"] == "ok"]
-    counts = {end: progress[f"requests_{end}"] for end in ("sent", "ok", "failed", "cancelled")}
-    assert counts == summary["requests"]
-    assert progress["requests_in_flight"] == 0
-    assert progress["failures"] == {error["kind"]: error["n"] for error in summary["errors"]}
-    assert progress["trajectories_done"] == summary["trajectories"]["started"]
-    for tokens in ("prompt_tokens", "completion_tokens"):
-        assert progress[tokens] == (answered[tokens].sum() if len(answered) else None)
-    if progress["cached_tokens"] is not None:
-        hit_rate = 100 * progress["cached_tokens"] / progress["prompt_tokens_with_cached"]
-        assert hit_rate == pytest.approx(summary["prefix_hits"]["usage_pct"])
-    assert progress["agents"] == dict.fromkeys(progress["agents"], 0) | {"ended": agents_in(progress)}
-    assert progress["simulated"] is summary["labels"]["simulated"]
-    assert (progress["done"], progress["time_left_s"]) == (True, 0.0)
 
 
 def looked_at(handle: Any) -> list[Any]:
@@ -398,3 +369,28 @@ def test_agents_show_the_view_and_serve_their_page(tmp_path: Path) -> None:
     assert "at work    " in shown
     assert "tasks ended" in shown
     assert "SIMULATED" not in shown
+
+
+def test_a_log_gets_a_line_now_and_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(live, "PLAIN_SECONDS", 0.5)
+    assert command_line(["replay", "--trajectories", "2", "--agents", "2", "--out", str(tmp_path / "run")]) == 0
+    lines = [row for row in capfd.readouterr().err.splitlines() if row.startswith("SIMULATED replay: ")]
+    assert len(lines) >= 2
+    form = r"SIMULATED replay: \w+, \d+ s, .+; trajectories \d of 2; agents 2: .+; \d+ requests sent, \d+ ok, 0 failed"
+    assert all(re.match(form, row) for row in lines), lines
+
+
+def test_judged_levels_stay_in_a_log(
+    engine: agentbench.SimulatedEngine, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["--url", engine.url, "--slo", "ttft.p95<=10s", "--slo", "speed.p25>=1", "--max-agents", "1"]
+    short = ["--min-steady", "100ms", "--min-requests-per-agent", "1", "--out", str(tmp_path / "run")]
+    assert command_line(["capacity", *arguments, *short]) == 0
+    told = [row for row in capfd.readouterr().err.splitlines() if row.startswith("level ")]
+    levels: Any = agentbench.Run.open(tmp_path / "run").levels().to_pandas()
+    assert [row.partition("; ")[0] for row in told] == [
+        f"level {level.level}: {level.agents} agents: {level.verdict}" for level in levels.itertuples()
+    ]
+    assert all(re.search(r"ttft\.p95<=10s: [\d.]+ ms, speed\.p25>=1tok/s: [\d.,]+ tok/s$", row) for row in told), told

@@ -13,6 +13,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.python.progress import adds_up, agents_in, equals_the_summary
 from tests.python.traffic import send
 
 import agentbench
@@ -267,12 +268,33 @@ def test_a_replay_goes_on_without_a_worker_that_dies(
     assert summary is not None
     assert [bool(worker["lost"]) for worker in summary["settings"]["workers"]] == [True, False]
     assert any("worker 0 was lost" in note for note in summary["notes"])
+    last = replay.progress()
+    assert (last["agents"]["ended"], agents_in(last), last["requests_in_flight"]) == (4, 4, 0)
+    adds_up(last)
     requests = run.requests().to_pandas()
     end_ms = summary["settings"]["window"]["steady_end_ms"]
     assert end_ms <= (killed - run.manifest["clock_anchor_ns"] / 1e9) * 1000 + 1000
     after = requests[requests["sent_at_ms"] > end_ms]
     assert set(after["worker"]) == {1}
     assert set(after["phase"]) == {"tail"}
+
+
+@pytest.mark.usefixtures("cluster")
+def test_progress_adds_up_over_workers(engine: agentbench.SimulatedEngine, captured: Captured, tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"url": engine.url, "agents": 4, "trajectories": 8, "out": tmp_path / "run"}
+    replay = RayRun(
+        agentbench.Replay, captured.path, address="auto", workers=2, power="constant:200", tool_time="200ms", **settings
+    )
+    seen = []
+    with replay:
+        while not replay.done:
+            seen.append(replay.progress())
+            time.sleep(0.02)
+        run = replay.wait()
+    assert max(agents_in(progress) for progress in seen) == 4
+    assert {progress["power_w"] for progress in seen if not progress["done"]} == {200.0}
+    adds_up(replay.progress())
+    equals_the_summary(replay.progress(), run)
 
 
 @pytest.mark.usefixtures("cluster")
