@@ -15,10 +15,12 @@ const TITLE_PROMPTS: [&str; 3] = [
     "generate a concise, sentence-case title",
     "please write a 5-10 word title",
 ];
-/// Openings with which they ask for other things beside their work.
-const SIDE_CALL_PROMPTS: [&str; 2] = [
+/// Openings with which they ask for other things beside their work. The third is `OpenCode`'s compaction, a conversation
+/// of its own with the old one as its text; other agents' is the old one's last turn.
+const SIDE_CALL_PROMPTS: [&str; 3] = [
     "summarize this coding conversation in under",
     "analyze if this message indicates a new conversation topic",
+    "you are a context summarization agent",
 ];
 
 /// The agent's session id. Messages: `metadata.user_id`, which is either JSON text with a `session_id`

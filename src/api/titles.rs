@@ -210,10 +210,12 @@ fn texts_of(content: &Value) -> Vec<String> {
     }
 }
 
-/// The first words of what was said, without tags.
+/// The first words of what was said, without tags. Claude Code puts the session between tags of its own, and what it
+/// says of the title's language after it.
 fn title_of(said: &str) -> String {
+    let session = said.split_once("<session>").and_then(|(_, from)| from.rsplit_once("</session>"));
     let mut bare = String::new();
-    let mut rest = said;
+    let mut rest = session.map_or(said, |(session, _)| session);
     while let Some((before, tagged)) = rest.split_once('<') {
         bare.push_str(before);
         match tagged.split_once('>') {
@@ -268,7 +270,7 @@ mod tests {
             (
                 Api::Messages,
                 format!(
-                    r#"{{"model":"tiny","stream":{stream},"tools":[],"output_config":{{"format":{SCHEMA}}},"system":[{{"type":"text","text":"Name it."}}],"messages":[{{"role":"user","content":[{{"type":"text","text":"<session>\nfix app.py\n</session>"}}]}}]}}"#
+                    r#"{{"model":"tiny","stream":{stream},"tools":[],"output_config":{{"format":{SCHEMA}}},"system":[{{"type":"text","text":"Name it."}}],"messages":[{{"role":"user","content":[{{"type":"text","text":"<session>\nfix app.py\n</session>\n\nWrite the title in the language of the session."}}]}}]}}"#
                 ),
                 r#"{"title":"Fix app.py"}"#,
             ),
@@ -339,6 +341,8 @@ mod tests {
             ("fix the failing test", "Fix the failing test"),
             ("  <b>one</b> two\nthree 4 five six seven eight", "One two three 4 five six seven"),
             ("if a < b then c > d", "If a < b then c"),
+            ("<session>\nfix it\n</session>\n\nWrite the title", "Fix it"),
+            ("name <session> it", "Name it"),
             ("!?", "New session"),
             ("", "New session"),
             ("éa", "Éa"),

@@ -316,7 +316,10 @@ impl Lineage {
     }
 
     fn tell_parent(&mut self, key: ThreadKey, ended_ns: i64) {
-        let Some(parent) = self.threads.get(&key).and_then(|thread| thread.parent) else { return };
+        // A title is not waited for.
+        let works = |thread: &&Thread| thread.kind != TurnKind::Utility;
+        let parent = self.threads.get(&key).filter(works).and_then(|thread| thread.parent);
+        let Some(parent) = parent else { return };
         if let Some(parent) = self.threads.get_mut(&parent) {
             if parent.child_ends_ns.len() == REMEMBERED_CHILD_ENDS {
                 parent.child_ends_ns.remove(0);

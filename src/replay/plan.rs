@@ -431,8 +431,10 @@ fn plan_session(
             let here = requests.len();
             let (after, wait_ms, waits_for) = if let Some(previous) = &previous {
                 let children = waited_for.get(&here).map_or(&[][..], Vec::as_slice);
-                let new_units = &turn.units[n_shared_units(&turn, previous)..];
-                let brings = new_units.iter().map(|unit| facts[*unit as usize].brings);
+                let of = |unit: &u32| facts[*unit as usize].brings;
+                let new_units = turn.units.iter().enumerate().skip(n_shared_units(&turn, previous));
+                let brings =
+                    new_units.map(|(at, unit)| of(unit).beside(previous.units.get(at).map(of)));
                 let (after, wait_ms) = chained(here, &turn, children, &spans);
                 (
                     after,

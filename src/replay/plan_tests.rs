@@ -248,6 +248,9 @@ fn human_waits_are_told_from_tool_waits() {
         "a 1 3..4 wait=2000 units=shat shared=2",
         "a 2 9..10 wait=5000 units=shatah shared=4",
         "b 0 70..71 units=sh",
+        "b 1 72..73 wait=1000 units=shat shared=2",
+        // To compact, text is put beside results that the turn before had brought.
+        "b 2 93..94 wait=20000 units=shax shared=3",
         "c 0 12..13 parent=a units=sh",
     ];
     let mut planner = Planner::new(true);
@@ -258,6 +261,7 @@ fn human_waits_are_told_from_tool_waits() {
         let brings = match hash {
             "h" => Brings::HumanText,
             "t" => Brings::ToolResult,
+            "x" => Brings::ResultAndText,
             _ => Brings::Other,
         };
         Some(UnitFacts { brings, ..UNIT })
@@ -275,9 +279,11 @@ fn human_waits_are_told_from_tool_waits() {
         ("a2", 0.0, WaitFor::Human),
         ("c0", 2000.0, WaitFor::Tools),
         ("b0", 0.0, WaitFor::Human),
+        ("b1", 1000.0, WaitFor::Tools),
+        ("b2", 0.0, WaitFor::Human),
     ];
     assert_eq!(waits, expected);
-    assert_eq!((plan.waits.tools.n, plan.waits.humans.n), (2, 2));
+    assert_eq!((plan.waits.tools.n, plan.waits.humans.n), (3, 3));
 }
 
 #[test]

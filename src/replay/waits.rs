@@ -1,7 +1,7 @@
 //! How long agents wait before their turns: the recorded times, changed as asked for.
 //!
 //! Pure. A wait is a human's where the turn's new units hold a user message with text and none of them
-//! brings a tool result, or where a thread that no other thread started follows an earlier request.
+//! brings a tool result that the turn before had not, or where a thread that no other thread started follows an earlier request.
 //! Every other wait is tool time. Offsets of threads that start beside one another, which follow
 //! nothing, are the recording's structure and stay as they are.
 
@@ -148,8 +148,10 @@ impl Waits {
 pub enum Brings {
     /// A user message with text.
     HumanText,
-    /// A tool's result, alone or beside text.
+    /// A tool's result alone.
     ToolResult,
+    /// A tool's result beside text.
+    ResultAndText,
     /// Neither.
     #[default]
     Other,
@@ -175,17 +177,28 @@ impl Brings {
             _ => Self::Other,
         }
     }
+
+    /// What the unit adds to the one that stood in its place in the prompt before. Claude Code's `/compact` puts its
+    /// text beside results that the model has been given already: a human waited there, and no tool.
+    #[must_use]
+    pub fn beside(self, before: Option<Self>) -> Self {
+        let had_results = matches!(before, Some(Self::ToolResult | Self::ResultAndText));
+        match self {
+            Self::ResultAndText if had_results => Self::HumanText,
+            Self::ToolResult if had_results => Self::Other,
+            _ => self,
+        }
+    }
 }
 
 fn user(unit: &Value) -> Brings {
     let Some(parts) = unit["content"].as_array() else { return Brings::HumanText };
-    let is = |part: &Value, kind: &str| part["type"] == kind;
-    if parts.iter().any(|part| is(part, "tool_result")) {
-        Brings::ToolResult
-    } else if parts.iter().any(|part| is(part, "text")) {
-        Brings::HumanText
-    } else {
-        Brings::Other
+    let has = |kind: &str| parts.iter().any(|part| part["type"] == kind);
+    match (has("tool_result"), has("text")) {
+        (true, true) => Brings::ResultAndText,
+        (true, false) => Brings::ToolResult,
+        (false, true) => Brings::HumanText,
+        (false, false) => Brings::Other,
     }
 }
 
@@ -194,7 +207,7 @@ pub fn waits_for(new_units: impl Iterator<Item = Brings>) -> WaitFor {
     let mut human = false;
     for brings in new_units {
         match brings {
-            Brings::ToolResult => return WaitFor::Tools,
+            Brings::ToolResult | Brings::ResultAndText => return WaitFor::Tools,
             Brings::HumanText => human = true,
             Brings::Other => {}
         }
@@ -340,5 +353,26 @@ mod tests {
         check_units(&[r#"{"role":"tool","content":"x"}"#, text], WaitFor::Tools);
         check_units(&[answer], WaitFor::Tools);
         check_units(&["no JSON"], WaitFor::Tools);
+    }
+
+    #[test]
+    fn results_that_the_model_had_been_given_are_not_brought_again() {
+        let result = r#"{"type":"tool_result","content":"x"}"#;
+        let text = r#"{"type":"text","text":"summarize"}"#;
+        let message = |parts: &str| format!(r#"{{"role":"user","content":[{parts}]}}"#);
+        let brings = |parts: &str| Brings::of("user", &message(parts));
+        let (alone, both) = (brings(result), brings(&format!("{result},{text}")));
+        assert_eq!((alone, both), (Brings::ToolResult, Brings::ResultAndText));
+        for (now, before, expected) in [
+            (both, Some(alone), Brings::HumanText),
+            (both, Some(both), Brings::HumanText),
+            (alone, Some(both), Brings::Other),
+            (both, Some(Brings::HumanText), both),
+            (both, None, both),
+            (alone, None, alone),
+            (brings(text), Some(alone), Brings::HumanText),
+        ] {
+            assert_eq!(now.beside(before), expected, "{now:?} beside {before:?}");
+        }
     }
 }

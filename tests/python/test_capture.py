@@ -6,11 +6,13 @@ import asyncio
 import gc
 import http.server
 import json
+import sys
 import threading
 import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.python.traffic import agentbench as run_command
 from tests.python.traffic import chat_body, converse, encoded, messages_body, send
 
 import agentbench
@@ -29,6 +31,42 @@ def test_answers_pass_as_they_are(engine: agentbench.SimulatedEngine, tmp_path: 
     assert (through.status, missing.status) == (direct.status, 404) == (200, 404)
     assert {name.lower() for name in through.headers} == {name.lower() for name in direct.headers}
     assert json.loads(through.body)["content"] == json.loads(direct.body)["content"]
+
+
+# Kills itself, as nothing else can so surely: in mid-stream, once the first event is there.
+KILLED = """
+import os, signal, sys, urllib.request
+url = os.environ["OPENAI_BASE_URL"] + "/chat/completions"
+request = urllib.request.Request(url, sys.argv[1].encode(), {"content-type": "application/json"})
+urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request).readline()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_command_that_is_killed_leaves_a_whole_run(tmp_path: Path) -> None:
+    with agentbench.SimulatedEngine(speed="laptop") as engine:
+        where = ["--upstream", engine.url, "--listen", "127.0.0.1:0", "--out", str(tmp_path / "run")]
+        body = encoded(chat_body(["tell me all"], stream=True, max_tokens=5_000)).decode()
+        done = run_command("capture", *where, "--", sys.executable, "-c", KILLED, body)
+    assert done.returncode == 0, done.stderr
+    assert "the command ended with exit status -9" in done.stderr
+    run = agentbench.Run.open(tmp_path / "run")
+    assert run.manifest["complete"] is True
+    assert run.manifest["counts"]["client_cancelled"] == 1
+    assert run.turns().to_polars()["outcome"].to_list() == ["client_cancelled"]
+
+
+def test_a_second_capture_into_the_same_directory_is_refused(
+    engine: agentbench.SimulatedEngine, tmp_path: Path
+) -> None:
+    with agentbench.Proxy(engine.url, out=tmp_path / "run") as proxy:
+        done = run_command(
+            "capture", "--upstream", engine.url, "--listen", "127.0.0.1:0", "--out", str(tmp_path / "run")
+        )
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "the output directory exists and is not empty; choose another or remove it" in done.stderr
+        converse(proxy.url, 2)
+    assert len(agentbench.Run.open(tmp_path / "run").turns()) == 2
 
 
 @pytest.mark.parametrize("stream", [True, False])

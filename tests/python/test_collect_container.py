@@ -162,7 +162,8 @@ def test_without_a_daemon_it_is_refused(
     program.write_text("#!/bin/sh\necho Client: 1; echo 'Cannot connect to the daemon' >&2; exit 1\n")
     program.chmod(0o755)
     monkeypatch.delenv(container.VARIABLE, raising=False)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    # This machine may have a podman of its own.
+    monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(agentbench.ConfigError) as error:
         collect(tmp_path, engine.url, {"turns": 1})
     assert str(error.value) == (
@@ -180,5 +181,5 @@ def test_what_an_image_is_shown(tmp_path: Path) -> None:
     (tmp_path / "agent").symlink_to(package / "agent")
     binary, shown = container.agent_in(tmp_path / "agent", [])
     assert (binary, shown) == (package / "agent", [tmp_path / "lib/node_modules"])
-    # The system's own programs are the image's.
-    assert container.agent_in(Path("/usr/bin/env"), [tmp_path]) == (Path("/usr/bin/env"), [tmp_path])
+    # The system's own programs are the image's, which may have them elsewhere.
+    assert container.agent_in(Path("/usr/bin/env"), [tmp_path]) == (Path("env"), [tmp_path])

@@ -60,9 +60,9 @@ def test_swe_bench_rows_from_parquet(tmp_path: Path) -> None:
     first, second = datasets.load(str(path))
     assert (first.id, first.repository, first.commit) == ("o__n-1", "o/n", "abc")
     assert first.prompt.endswith("it is broken")
-    assert (first.image, first.image_workdir) == ("swebench/sweb.eval.x86_64.o_1776_n-1:latest", "/testbed")
+    assert (first.image, first.image_workdir) == ("docker.io/swebench/sweb.eval.x86_64.o_1776_n-1:latest", "/testbed")
     assert second.prompt.endswith("it is broken\n\n# Requirements\n\nR1\n\n# Interface\n\nI1")
-    assert (second.image, second.image_workdir) == ("jefzda/sweap-images:o.n-1", "/app")
+    assert (second.image, second.image_workdir) == ("docker.io/jefzda/sweap-images:o.n-1", "/app")
 
 
 def test_the_hub_is_asked_by_name(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -235,6 +235,14 @@ def test_capture_tells_a_known_agent_the_engines_model(
     assert f'model_providers.agentbench.base_url="{URL}/v1"' in pointed.command
     own = ["codex", "-c", "model_provider=mine", "exec", "x"]
     assert child.point(own, URL, engine.url).command == own
+    named = "model.model_kwargs.extra_headers.User-Agent=mini-swe-agent"
+    pointed = child.point(["mini", "--task", "x"], URL, engine.url)
+    assert pointed.command == ["mini", "-c", "mini.yaml", "-c", named, "--task", "x"]
+    assert pointed.added[-4:] == pointed.command[1:5]
+    for own in (["mini", "-c", "own.yaml"], ["mini", "--config=own.yaml"]):
+        assert child.point(own, URL, engine.url).command == own
+    monkeypatch.setenv("MSWEA_MINI_CONFIG_PATH", "own.yaml")
+    assert child.point(["mini"], URL, engine.url).command == ["mini"]
 
 
 def test_capture_leaves_other_commands_alone(engine: SimulatedEngine) -> None:

@@ -126,6 +126,17 @@ class Engine:
         )
 
 
+def asked_by_api(engine: Engine) -> dict[str, int]:
+    """Requests that vLLM answered, by path, from its own page."""
+    counts: dict[str, int] = {}
+    for line in get(f"{engine.url}/metrics").splitlines():
+        found = re.match(r"http_requests_total\{(.*)\} (\S+)$", line)
+        path = re.search(r'handler="([^"]*)"', found[1]) if found else None
+        if found and path:
+            counts[path[1]] = counts.get(path[1], 0) + round(float(found[2]))
+    return counts
+
+
 def vllm_command(port: int) -> list[str]:
     """The server as the tests need it: tools parsed, cache figures in the usage."""
     options = {

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import re
 from typing import TYPE_CHECKING
 
 import pytest
-from real_parts import Capturing, Engine, capturing, frame, get, start_claude, totals
+from real_parts import Capturing, Engine, asked_by_api, capturing, frame, start_claude, totals
 
 import agentbench
 
@@ -16,17 +15,6 @@ if TYPE_CHECKING:
 
 ALL_SWITCHES = ["--strip-billing-header", "--model", "tiny", "--cap-max-tokens", "64", "--rerole-system"]
 MOST_SESSIONS = 6
-
-
-def asked_by_api(engine: Engine) -> dict[str, int]:
-    """Requests that vLLM answered, by path, from its own page."""
-    counts: dict[str, int] = {}
-    for line in get(f"{engine.url}/metrics").splitlines():
-        found = re.match(r"http_requests_total\{(.*)\} (\S+)$", line)
-        path = re.search(r'handler="([^"]*)"', found[1]) if found else None
-        if found and path:
-            counts[path[1]] = counts.get(path[1], 0) + round(float(found[2]))
-    return counts
 
 
 def recorded(engine: Engine, folder: Path, switches: list[str], model: str = "tiny") -> Capturing:

@@ -49,9 +49,7 @@ def point(command: Sequence[str], url: str, upstream: str, token: str | None = N
     limits = harness.Limits(context_tokens=info["max_model_len"])
     variables = agent.pointing(url, info["model"], limits)
     new = {name: value for name, value in variables.items() if name not in os.environ and name not in urls}
-    arguments = agent.pointing_arguments(url, info["model"])
-    if any("model_provider" in word for word in command):
-        arguments = []
+    arguments = agent.pointing_arguments(url, info["model"], command[1:])
     return Pointed(
         [command[0], *arguments, *command[1:]],
         os.environ | new | urls,

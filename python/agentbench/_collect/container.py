@@ -213,11 +213,11 @@ def running(engine: Engine, instance: Instance, name: str, place: Place, shown: 
 def agent_in(binary: Path, expose: Sequence[Path]) -> tuple[Path, list[Path]]:
     """Return the agent's program as a container finds it, and the paths that it must be shown.
 
-    A program of the system's own folders is the image's; any other is this machine's, shown with what it is installed
-    with.
+    A program of the system's own folders is the image's, wherever it has it; any other is this machine's, shown with
+    what it is installed with.
     """
     real = binary.resolve()
     more = [path.absolute() for path in expose]
     if str(real.parent) in IMAGES_OWN:
-        return binary, more
+        return Path(binary.name), more
     return real, [*installation(real, IMAGES_OWN), *more]

@@ -20,7 +20,9 @@ EXTRA = 'pip install "agentbench-serving[collect]"'
 HUB = {"verified": "SWE-bench/SWE-bench_Verified", "pro": "ScaleAI/SWE-bench_Pro"}
 SPLIT = "test"
 VERIFIED_WORKDIR = "/testbed"
-PRO_IMAGES = "jefzda/sweap-images"
+# With their registry, which podman does not guess.
+VERIFIED_IMAGES = "docker.io/swebench/sweb.eval.x86_64"
+PRO_IMAGES = "docker.io/jefzda/sweap-images"
 PRO_WORKDIR = "/app"
 # Columns of SWE-bench Pro that its agents are shown beside the problem.
 PRO_SECTIONS = {"requirements": "Requirements", "interface": "Interface"}
@@ -169,7 +171,7 @@ def _swe_bench(row: Mapping[str, Any], place: str) -> Instance:
         image, workdir = f"{PRO_IMAGES}:{row['dockerhub_tag']}", PRO_WORKDIR
     else:
         # A name of an image may not hold two underscores in a row.
-        image = f"swebench/sweb.eval.x86_64.{name.replace('__', '_1776_')}:latest".lower()
+        image = f"{VERIFIED_IMAGES}.{name.replace('__', '_1776_')}:latest".lower()
         workdir = VERIFIED_WORKDIR
     return Instance(
         id=name,

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
 KINDS = ("auto", "bwrap", "docker", "podman", "none")
 CONTAINERS = ("docker", "podman")
-IMAGE = "python:3.12-slim"
+# With its registry, which podman does not guess.
+IMAGE = "docker.io/library/python:3.12-slim"
 IMAGE_VARIABLE = "AGENTBENCH_AGENT_IMAGE"
 MEMORY_BYTES = 4 << 30
 FILE_BYTES = 256 << 20
@@ -240,16 +241,15 @@ class Containing(Sandbox):
     def opened(self, place: Place, check: Path) -> Iterator[Shell]:
         """Make a container, return its shell, and remove it."""
         name = f"agentbench-agent-{uuid.uuid4().hex[:12]}"
+        # Not with --rm: a restart, which ends a command, would remove it.
         options = [
-            *("--detach", "--rm", "--name", name, "--network", "none", "--read-only", "--cap-drop", "ALL"),
+            *("--detach", "--name", name, "--network", "none", "--read-only", "--cap-drop", "ALL"),
             *("--security-opt", "no-new-privileges", "--user", f"{os.getuid()}:{os.getgid()}"),
             *("--pids-limit", str(PROCESSES), "--memory", str(MEMORY_BYTES), "--cpus", str(CPUS)),
             *("--ulimit", f"fsize={FILE_BYTES}", "--tmpfs", "/tmp", "--env", "HOME=/tmp"),  # noqa: S108 the container's
             *("--volume", f"{place.tree}:{INSIDE}", "--volume", f"{check}:{check}:ro", "--workdir", str(INSIDE)),
             *("--entrypoint", "sleep"),
         ]
-        # A container whose own process ends goes: a restart, which ends a command, must not remove it.
-        options.remove("--rm")
         self.engine.call("run", *options, self.image, "infinity", timeout=PULL_SECONDS)
         try:
             yield _Contained(place, self.engine, name)

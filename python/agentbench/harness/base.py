@@ -112,9 +112,9 @@ class Harness(ABC):
         `prepare` has them too; ``capture -- COMMAND`` adds them to the user's own environment.
         """
 
-    def pointing_arguments(self, base_url: str, model: str) -> list[str]:
-        """Return arguments that must follow the binary where variables alone do not point it at a proxy."""
-        del base_url, model
+    def pointing_arguments(self, base_url: str, model: str, given: Sequence[str] = ()) -> list[str]:
+        """Return arguments that must follow the binary for what variables cannot tell; none against those `given`."""
+        del base_url, model, given
         return []
 
     @abstractmethod

@@ -10,7 +10,7 @@ from .base import DUMMY_KEY, NO_LIMITS, Ending, Harness, Limits, clean_environme
 from .own_logs import OwnLogs, SeenSession, first_object
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
 PROVIDER = "agentbench"
@@ -32,8 +32,10 @@ class Codex(Harness):
         del base_url, model, limits
         return {} if KEY_VARIABLE in os.environ else {KEY_VARIABLE: DUMMY_KEY}
 
-    def pointing_arguments(self, base_url: str, model: str) -> list[str]:
+    def pointing_arguments(self, base_url: str, model: str, given: Sequence[str] = ()) -> list[str]:
         """Return a provider of our own as overrides of its configuration: no variable gives one."""
+        if any("model_provider" in word for word in given):
+            return []
         settings = {"model": model, "model_provider": PROVIDER}
         settings |= {f"model_providers.{PROVIDER}.{key}": value for key, value in _provider(base_url).items()}
         return [part for key, value in settings.items() for part in ("-c", f"{key}={json.dumps(value)}")]

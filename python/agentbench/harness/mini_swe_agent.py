@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import TYPE_CHECKING, Any
 
 from .base import DUMMY_KEY, NO_LIMITS, Ending, Harness, Limits, clean_environment, folder_of
 from .own_logs import OwnLogs, SeenSession
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
+NAME = "mini-swe-agent"
+# Any setting takes the place of the default file, which is therefore named first.
+NAMED = ("mini.yaml", f"model.model_kwargs.extra_headers.User-Agent={NAME}")
+CONFIG_VARIABLE = "MSWEA_MINI_CONFIG_PATH"
 TRAJECTORY = "last_mini_run.traj.json"
 # It exits with 0 at these too, and prints their name as its last message.
 FAILURES = {"LimitsExceeded", "TimeExceeded", "RepeatedFormatError"}
@@ -20,7 +25,7 @@ FAILURES = {"LimitsExceeded", "TimeExceeded", "RepeatedFormatError"}
 class MiniSweAgent(Harness):
     """The small agent of the SWE-agent group."""
 
-    name = "mini-swe-agent"
+    name = NAME
     program = "mini"
     variable = "AGENTBENCH_MINI_SWE_AGENT"
     install = "pip install mini-swe-agent"
@@ -40,6 +45,12 @@ class MiniSweAgent(Harness):
             "MSWEA_COST_TRACKING": "ignore_errors",
             "LITELLM_LOCAL_MODEL_COST_MAP": "True",
         }
+
+    def pointing_arguments(self, base_url: str, model: str, given: Sequence[str] = ()) -> list[str]:
+        """Return its own name for its client library, which would call itself by its own."""
+        del base_url, model
+        is_configured = any(word.split("=")[0] in {"-c", "--config"} for word in given) or CONFIG_VARIABLE in os.environ
+        return [] if is_configured else _options(NAMED)
 
     def prepare(self, home: Path, base_url: str, model: str, limits: Limits = NO_LIMITS) -> dict[str, str]:
         """Return the environment; its own folder, which holds the trajectory, lies below HOME."""
@@ -61,12 +72,9 @@ class MiniSweAgent(Harness):
     ) -> list[str]:
         """Return a run without confirmation, of any cost, that ends once the agent submits."""
         del workdir, environment
-        # Its client library would call itself by its own name. Any of these takes the place of the default file.
-        settings = ["mini.yaml", f"model.model_kwargs.extra_headers.User-Agent={self.name}"]
-        if max_turns is not None:
-            settings.append(f"agent.step_limit={max_turns}")
+        limit = () if max_turns is None else (f"agent.step_limit={max_turns}",)
         options = ["--yolo", "--exit-immediately", "--cost-limit", "0"]
-        return [str(binary), *options, *(part for it in settings for part in ("-c", it)), "--task", task]
+        return [str(binary), *options, *_options((*NAMED, *limit)), "--task", task]
 
     def logs(self, home: Path) -> list[Path]:
         """Return the trajectory."""
@@ -89,6 +97,10 @@ class MiniSweAgent(Harness):
         if found and words and words[0] in FAILURES:
             return Ending(ok=False, reason=words[0])
         return None
+
+
+def _options(settings: Iterable[str]) -> list[str]:
+    return [part for setting in settings for part in ("-c", setting)]
 
 
 def _counts(path: Path) -> list[tuple[int | None, int | None]]:

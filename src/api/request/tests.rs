@@ -171,6 +171,11 @@ fn hints_of_bodies() {
         ),
         (r#"{"messages":[{"role":"system","content":"You are a title generator."}]}"#, None, true),
         (r#"{"messages":[{"role":"user","content":"You are a title generator."}]}"#, None, false),
+        (
+            r#"{"system":"You are a context summarization agent. You are given a","messages":[]}"#,
+            None,
+            true,
+        ),
     ];
     for (body, session, utility) in cases {
         let request = parse_request(Api::Messages, body.as_bytes()).unwrap();

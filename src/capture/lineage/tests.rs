@@ -419,6 +419,7 @@ fn utility_calls_do_not_stand_between_the_turns() {
     assert_eq!(places[1].kind, TurnKind::Utility);
     assert_eq!(places[1].parent_thread_id.as_deref(), Some("S/1"));
     assert_eq!(places[2].tool_exec_ms, Some(10.0));
+    assert_eq!(places[2].residual_wait_ms, None, "nobody waits for a title");
 }
 
 #[test]
