@@ -154,7 +154,8 @@ def search(handle: Capacity | RayRun, page: MetricsPage, name: str = "capacity")
 def _verdict(level: dict[str, Any]) -> str:
     reason = f" ({level['reason']})" if level["reason"] else ""
     verdict = level["verdict"] + (", speed overstated" if level["speed_overstated"] else "")
-    return f"level {level['level']}: {level['agents']} agents: {verdict}{reason}; {values_in_words(level)}"
+    agents = "1 agent" if level["agents"] == 1 else f"{level['agents']} agents"
+    return f"level {level['level']}: {agents}: {verdict}{reason}; {values_in_words(level)}"
 
 
 def _report(run: Run, *, interrupted: bool) -> int:

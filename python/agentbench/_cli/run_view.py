@@ -231,7 +231,8 @@ def _quantities(progress: ReplayProgress) -> list[tuple[str, str, str]]:
 
 
 def _quantity(label: str, figure: str, unit: str) -> str:
-    return f"{label:<{LABEL}}{figure:>{FIGURE}} {unit:<{UNIT}}"
+    # What is not known has no unit.
+    return f"{label:<{LABEL}}{figure:>{FIGURE}} {'' if figure == UNKNOWN else unit:<{UNIT}}"
 
 
 def _agents(progress: ReplayProgress) -> int:
