@@ -7,7 +7,7 @@
 //! (Debian: `apt-get install nginx-light`) its column is left out.
 #![allow(clippy::print_stdout, clippy::unwrap_used)]
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -40,13 +40,10 @@ const PACED_EVENTS: usize = 25;
 const PACE_MS: u64 = 20;
 
 fn main() {
-    let arguments: Vec<String> = std::env::args().collect();
-    let role = arguments.get(1).map_or("", String::as_str);
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    match role {
-        "engine" => runtime.block_on(engine::serve()),
-        "proxy" => runtime.block_on(process::proxy(&arguments[2])),
-        _ => runtime.block_on(compare(arguments.iter().any(|argument| argument == "streams"))),
+    if !runtime.block_on(process::play(&arguments)) {
+        runtime.block_on(compare(arguments.iter().any(|argument| argument == "streams")));
     }
 }
 
@@ -116,10 +113,10 @@ async fn compare(only_streams: bool) {
 
     for mut target in targets {
         if target.name == "agentbench" {
-            drop(target.process.stdin.take());
-            let said = BufReader::new(target.process.stdout.take().unwrap()).lines();
-            said.for_each(|line| println!("{}: {}", target.name, line.unwrap()));
-        } else if target.name == "nginx" {
+            target.end_proxy();
+            continue;
+        }
+        if target.name == "nginx" {
             // Ends its workers as well; killing the master would leave them.
             let pid = target.process.id().to_string();
             Command::new("kill").args(["-QUIT", &pid]).status().unwrap();

@@ -7,7 +7,6 @@
 #![allow(clippy::print_stdout, clippy::unwrap_used)]
 
 use std::fmt::Write as _;
-use std::io::{BufRead, BufReader};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -41,14 +40,10 @@ const SOURCE: &str = include_str!("../src/trace/record.rs");
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    match arguments.first().map(String::as_str) {
-        Some("engine") => runtime.block_on(engine::serve()),
-        Some("proxy") => runtime.block_on(process::proxy(&arguments[1])),
-        _ => {
-            let mut numbers = arguments.iter().filter_map(|argument| argument.parse().ok());
-            let sessions = numbers.next().unwrap_or(SESSIONS);
-            runtime.block_on(measure(sessions, numbers.next().unwrap_or(TURNS)));
-        }
+    if !runtime.block_on(process::play(&arguments)) {
+        let mut numbers = arguments.iter().filter_map(|argument| argument.parse().ok());
+        let sessions = numbers.next().unwrap_or(SESSIONS);
+        runtime.block_on(measure(sessions, numbers.next().unwrap_or(TURNS)));
     }
 }
 
@@ -79,10 +74,7 @@ async fn measure(sessions: usize, turns: usize) {
         task.await.unwrap();
     }
     let peak = proxy.memory_bytes("VmHWM:") as f64 / 1e6;
-    drop(proxy.process.stdin.take());
-    let said = BufReader::new(proxy.process.stdout.take().unwrap()).lines();
-    said.for_each(|line| println!("agentbench: {}", line.unwrap()));
-    proxy.process.wait().unwrap();
+    proxy.end_proxy();
     engine.process.kill().unwrap();
     engine.process.wait().unwrap();
     // The first requests open the sessions: what is known of them is built up, and every unit is new.

@@ -1,6 +1,6 @@
 //! The processes of a bench: the recording proxy, and whatever stands beside it, with what they cost.
 
-use std::io::Read;
+use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -11,8 +11,18 @@ use agentbench::clock::Clock;
 use agentbench::shutdown::Shutdown;
 use agentbench::trace::{Manifest, RunKind, RunWriter};
 
+/// Plays the part of another process that the arguments name, to its end. False where they name none.
+pub(super) async fn play(arguments: &[String]) -> bool {
+    match arguments {
+        [role, ..] if role == "engine" => super::engine::serve().await,
+        [role, upstream, ..] if role == "proxy" => proxy(upstream).await,
+        _ => return false,
+    }
+    true
+}
+
 /// Serves until its standard input closes; then says what it wrote.
-pub(super) async fn proxy(upstream: &str) {
+async fn proxy(upstream: &str) {
     let dir = tempfile::tempdir().unwrap();
     let clock = Clock::start();
     let manifest = Manifest::new(RunKind::Capture, "bench", &clock);
@@ -36,7 +46,6 @@ pub(super) async fn proxy(upstream: &str) {
 
 /// A process and the address on which it listens.
 pub(super) struct Target {
-    #[allow(dead_code)] // not every bench has several
     pub(super) name: &'static str,
     pub(super) addr: SocketAddr,
     pub(super) process: Child,
@@ -59,6 +68,14 @@ impl Target {
             line.push(char::from(byte[0]));
         }
         Self { name, addr: line.parse().unwrap(), process }
+    }
+
+    /// Ends a proxy, which says what it wrote.
+    pub(super) fn end_proxy(&mut self) {
+        drop(self.process.stdin.take());
+        let said = BufReader::new(self.process.stdout.take().unwrap()).lines();
+        said.for_each(|line| println!("{}: {}", self.name, line.unwrap()));
+        self.process.wait().unwrap();
     }
 
     /// Processor time used so far by the process and those it started, in seconds.

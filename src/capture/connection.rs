@@ -2,7 +2,8 @@
 //!
 //! The usual client drives each connection in a task of its own, and every chunk then wakes two
 //! tasks one after the other. Here the task that serves the agent's connection drives the engine's
-//! as well: a chunk is read and written in one go, and what has piled up goes out in one write.
+//! as well: a chunk is read and written in one go, and what has piled up goes out in one write. The client
+//! reads heads; plain chunks are read here, past it, and what is more than that it reads again.
 
 use std::error::Error as StdError;
 use std::io;
@@ -12,20 +13,21 @@ use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, Response, Uri};
+use http::{HeaderValue, Request, Response, Uri, Version, header};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
-use hyper_rustls::{HttpsConnector, MaybeHttpsStream};
+use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::TokioIo;
-use tokio::net::TcpStream;
 use tokio_util::task::TaskTracker;
 use tower_service::Service;
 
+use super::agent_stream::AgentStream;
 use super::body::UpBody;
+use super::engine_stream::EngineStream;
 use super::exchange::{BodyWatch, Upload};
 use super::front::Fronted;
+use super::plain::Plain;
 use crate::clock::Clock;
 use crate::http::tee::Tee;
 
@@ -36,7 +38,7 @@ const MAX_IDLE_NS: i64 = 90_000_000_000;
 
 /// A request's body on its way to the engine.
 pub(super) type RequestBody = Fronted<Tee<UpBody, BodyWatch>>;
-type Driver = http1::Connection<MaybeHttpsStream<TokioIo<TcpStream>>, RequestBody>;
+type Driver = http1::Connection<EngineStream, RequestBody>;
 
 /// Why no response came.
 pub(super) type SendError = Box<dyn StdError + Send + Sync>;
@@ -67,6 +69,7 @@ pub(super) struct Connections {
 struct Connection {
     sender: http1::SendRequest<RequestBody>,
     driver: Driver,
+    stream: EngineStream,
 }
 
 impl Connections {
@@ -101,7 +104,7 @@ impl Connections {
             };
             match connection.exchange(request).await {
                 Ok((response, connection)) => {
-                    return Ok(response.map(|body| self.body(body, connection, upload)));
+                    return Ok(self.answered(response, connection, upload));
                 }
                 Err(mut error) => match error.take_message() {
                     Some(unsent) if is_kept => request = unsent,
@@ -118,9 +121,12 @@ impl Connections {
     async fn open(&self) -> Result<Connection, SendError> {
         let opening = async {
             let stream = self.connector.clone().call(self.origin.clone()).await?;
-            let (sender, driver) =
-                http1::Builder::new().preserve_header_case(true).handshake(stream).await?;
-            Ok(Connection { sender, driver })
+            let stream = EngineStream::new(stream);
+            let mut client = http1::Builder::new();
+            let client =
+                client.preserve_header_case(true).max_buf_size(super::CONNECTION_BUFFER_BYTES);
+            let (sender, driver) = client.handshake(stream.clone()).await?;
+            Ok(Connection { sender, driver, stream })
         };
         let opened = tokio::time::timeout(self.connect_timeout, opening).await;
         opened.unwrap_or_else(|_| {
@@ -155,24 +161,56 @@ impl Connections {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn answered(
+        self: &Arc<Self>,
+        response: Response<Incoming>,
+        connection: Option<Connection>,
+        upload: &Upload,
+    ) -> Response<EngineBody> {
+        let is_chunked = is_chunked(&response);
+        response.map(|incoming| self.body(incoming, is_chunked, connection, upload))
+    }
+
     fn body(
         self: &Arc<Self>,
         incoming: Incoming,
+        is_chunked: bool,
         connection: Option<Connection>,
         upload: &Upload,
     ) -> EngineBody {
-        let mut body = EngineBody { incoming, connection, connections: Arc::clone(self) };
+        let connections = Arc::clone(self);
+        let mut body = EngineBody { incoming, plain: None, connection, connections };
         if !upload.has_ended() {
             // The response has begun within the upload: it must go on even while the agent does not
             // read, so it gets a task of its own and is not kept.
             if let Some(connection) = body.connection.take() {
+                connection.stream.lock().open();
                 self.tasks.spawn(connection.driver);
             }
-        } else if body.incoming.is_end_stream() {
+            return body;
+        }
+        if let Some(connection) = &body.connection {
+            let mut held = connection.stream.lock();
+            if is_chunked && held.is_holding() && !body.incoming.is_end_stream() {
+                body.plain = Some(Plain::default());
+            } else {
+                held.open();
+            }
+        }
+        if body.incoming.is_end_stream() {
             body.release(&mut Context::from_waker(Waker::noop()));
         }
         body
     }
+}
+
+/// Whether the client certainly takes a response's body, if it has one, for a chunked one.
+fn is_chunked<B>(response: &Response<B>) -> bool {
+    let mut codings = response.headers().get_all(header::TRANSFER_ENCODING).iter();
+    let coding = codings.next().map(HeaderValue::as_bytes);
+    response.version() == Version::HTTP_11
+        && coding.is_some_and(|coding| coding.eq_ignore_ascii_case(b"chunked"))
+        && codings.next().is_none()
 }
 
 type Unsent = hyper::client::conn::TrySendError<Request<RequestBody>>;
@@ -184,19 +222,28 @@ impl Connection {
         mut self,
         request: Request<RequestBody>,
     ) -> Result<(Response<Incoming>, Option<Self>), Unsent> {
+        self.stream.lock().hold_after_head();
         let mut responding = pin!(self.sender.try_send_request(request));
         let mut driver = Some(self.driver);
         let result = std::future::poll_fn(|ctx| {
-            if let Some(open) = &mut driver
-                && Pin::new(open).poll(ctx).is_ready()
-            {
-                driver = None;
+            loop {
+                if let Some(open) = &mut driver
+                    && Pin::new(open).poll(ctx).is_ready()
+                {
+                    driver = None;
+                }
+                let response = responding.as_mut().poll(ctx);
+                let mut held = self.stream.lock();
+                if response.is_ready() || driver.is_none() || !held.is_holding() {
+                    return response;
+                }
+                // That head was none of a response (100 Continue): on to the next.
+                held.hold_after_head();
             }
-            responding.as_mut().poll(ctx)
         })
         .await;
-        let sender = self.sender;
-        Ok((result?, driver.map(|driver| Self { sender, driver })))
+        let (sender, stream) = (self.sender, self.stream);
+        Ok((result?, driver.map(|driver| Self { sender, driver, stream })))
     }
 }
 
@@ -204,6 +251,8 @@ impl Connection {
 #[derive(Debug)]
 pub(super) struct EngineBody {
     incoming: Incoming,
+    /// While it is read past the client.
+    plain: Option<Plain>,
     /// Gone once the body has ended or the engine has closed it.
     connection: Option<Connection>,
     connections: Arc<Connections>,
@@ -215,8 +264,42 @@ impl EngineBody {
         let Some(mut connection) = self.connection.take() else { return };
         let is_open = Pin::new(&mut connection.driver).poll(ctx).is_pending();
         if is_open && connection.sender.is_ready() {
+            connection.stream.lock().shrink();
             self.connections.keep(connection);
         }
+    }
+
+    /// Whether what comes next may go to the agent as it stands: it begins a chunk, or goes on with one that went so.
+    pub(super) fn can_pass(&self) -> bool {
+        self.plain.as_ref().is_some_and(Plain::can_pass)
+    }
+
+    /// Takes plain chunks to the agent as they stand. Ready when something else comes, or with what the agent's
+    /// connection has failed with.
+    pub(super) fn poll_pass(
+        &mut self,
+        ctx: &mut Context<'_>,
+        agent: &AgentStream,
+        seen: &mut impl FnMut(&[u8]),
+    ) -> Poll<io::Result<()>> {
+        let (Some(plain), Some(connection)) = (&mut self.plain, &self.connection) else {
+            return Poll::Ready(Ok(()));
+        };
+        ready!(plain.poll_pass(ctx, &mut connection.stream.lock(), agent, seen))?;
+        self.plain = None;
+        Poll::Ready(Ok(()))
+    }
+
+    /// The data of plain chunks; none when something else comes.
+    fn poll_data(&mut self, ctx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        let (Some(plain), Some(connection)) = (&mut self.plain, &self.connection) else {
+            return Poll::Ready(None);
+        };
+        let data = ready!(plain.poll_data(ctx, &mut connection.stream.lock()));
+        if data.is_none() {
+            self.plain = None;
+        }
+        Poll::Ready(data)
     }
 }
 
@@ -229,6 +312,9 @@ impl Body for EngineBody {
         ctx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         let body = &mut *self;
+        if let Some(data) = ready!(body.poll_data(ctx)) {
+            return Poll::Ready(Some(Ok(Frame::data(data))));
+        }
         let mut polled = Pin::new(&mut body.incoming).poll_frame(ctx);
         if polled.is_pending()
             && let Some(connection) = &mut body.connection

@@ -13,6 +13,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 
 use super::CaptureConfig;
+use super::buffers::Buffers;
 use super::exchange::{BodyCopy, Copied, Exchange, Failure, Queue, ResponseHead};
 use super::observe::Observer;
 use super::stats::{CaptureStats, Counters};
@@ -115,8 +116,8 @@ impl DirectCapture {
     /// Queues an exchange that has ended.
     pub fn record(&self, direct: DirectExchange) {
         let _active = self.counters.request();
-        let copied = |pieces: Vec<(i64, Bytes)>, end, ended_ns| {
-            let mut copy = BodyCopy::new(self.limit_bytes);
+        let copied = |buffers: &Arc<Buffers>, pieces: Vec<(i64, Bytes)>, end, ended_ns| {
+            let mut copy = BodyCopy::new(buffers, self.limit_bytes);
             for (at_ns, piece) in &pieces {
                 copy.push(piece, *at_ns);
             }
@@ -137,6 +138,8 @@ impl DirectCapture {
         let bytes_down = response.iter().flat_map(|(pieces, _)| pieces);
         let bytes_down: usize = bytes_down.map(|(_, piece)| piece.len()).sum();
         self.counters.bytes_down.fetch_add(bytes_down as u64, Ordering::Relaxed);
+        let (requests, responses) = (self.queue.requests(), self.queue.responses());
+        let body = vec![(direct.sent_ns, direct.body)];
         self.queue.offer(Box::new(Exchange {
             number: direct.number,
             api: direct.api,
@@ -145,9 +148,10 @@ impl DirectCapture {
             path: direct.api.path().to_owned(),
             headers,
             arrived_ns: direct.sent_ns,
-            request: copied(vec![(direct.sent_ns, direct.body)], End::Complete, direct.sent_ns),
+            request: copied(requests, body, End::Complete, direct.sent_ns),
             head: direct.head.map(|(status, headers)| ResponseHead { status, headers }),
-            response: response.and_then(|(pieces, end)| copied(pieces, end, direct.ended_ns)),
+            response: response
+                .and_then(|(pieces, end)| copied(responses, pieces, end, direct.ended_ns)),
             failure,
             gone_ns: direct.ended_ns,
             was_cut: false,

@@ -8,23 +8,18 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, TrySendError};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, StatusCode};
 
+use super::buffers::{Buffers, Lent};
 use super::stats::{Active, Counters};
 use crate::api::Api;
 use crate::clock::Clock;
 use crate::http::tee::{End, Watch};
 
-/// From this size on a piece is kept by reference. Smaller ones are copied together: each of them
-/// would keep a whole read buffer of the connection alive, many times its own size.
-const KEPT_BY_REFERENCE_BYTES: usize = 4096;
-
 /// What passed of one body, up to a limit beyond which nothing of it is kept.
 #[derive(Debug)]
 pub(super) struct BodyCopy {
-    pieces: Vec<Bytes>,
-    tail: BytesMut,
+    text: Lent,
     /// Stamp of each frame, and how many bytes had passed after it.
     marks: Vec<(i64, u64)>,
     bytes: u64,
@@ -32,27 +27,19 @@ pub(super) struct BodyCopy {
 }
 
 impl BodyCopy {
-    pub(super) fn new(limit_bytes: u64) -> Self {
-        Self { pieces: Vec::new(), tail: BytesMut::new(), marks: Vec::new(), bytes: 0, limit_bytes }
+    pub(super) fn new(buffers: &Arc<Buffers>, limit_bytes: u64) -> Self {
+        Self { text: buffers.lend(), marks: Vec::new(), bytes: 0, limit_bytes }
     }
 
-    pub(super) fn push(&mut self, data: &Bytes, at_ns: i64) {
+    pub(super) fn push(&mut self, data: &[u8], at_ns: i64) {
         self.bytes += data.len() as u64;
         if self.is_over_limit() {
-            self.pieces = Vec::new();
-            self.tail = BytesMut::new();
+            self.text.give_up();
             self.marks.truncate(1);
             return;
         }
         self.marks.push((at_ns, self.bytes));
-        if data.len() < KEPT_BY_REFERENCE_BYTES {
-            self.tail.extend_from_slice(data);
-        } else {
-            if !self.tail.is_empty() {
-                self.pieces.push(self.tail.split().freeze());
-            }
-            self.pieces.push(data.clone());
-        }
+        self.text.extend(data);
     }
 
     /// More passed than is kept.
@@ -72,19 +59,8 @@ impl BodyCopy {
     }
 
     /// Everything as one piece, and the stamp and end of each frame.
-    pub(super) fn into_parts(mut self) -> (Bytes, Vec<(i64, u64)>) {
-        if self.pieces.is_empty() {
-            return (self.tail.freeze(), self.marks);
-        }
-        if self.pieces.len() == 1 && self.tail.is_empty() {
-            return (self.pieces.swap_remove(0), self.marks);
-        }
-        let mut whole = Vec::with_capacity(self.bytes as usize);
-        for piece in &self.pieces {
-            whole.extend_from_slice(piece);
-        }
-        whole.extend_from_slice(&self.tail);
-        (whole.into(), self.marks)
+    pub(super) fn into_parts(self) -> (Lent, Vec<(i64, u64)>) {
+        (self.text, self.marks)
     }
 }
 
@@ -221,7 +197,7 @@ impl BodyWatch {
 }
 
 impl Watch for BodyWatch {
-    fn data(&mut self, data: &Bytes, at_ns: i64) {
+    fn data(&mut self, data: &[u8], at_ns: i64) {
         let counter = match &self.direction {
             Direction::Up(_) => Some(&self.counters.bytes_up),
             Direction::Down { .. } => Some(&self.counters.bytes_down),
@@ -275,6 +251,8 @@ pub(super) struct Queue {
     limit_bytes: u64,
     is_cutting: AtomicBool,
     counters: Arc<Counters>,
+    requests: Arc<Buffers>,
+    responses: Arc<Buffers>,
 }
 
 impl Queue {
@@ -289,7 +267,19 @@ impl Queue {
             limit_bytes,
             is_cutting: AtomicBool::new(false),
             counters,
+            requests: Arc::default(),
+            responses: Arc::default(),
         }
+    }
+
+    /// Where the copies of requests lie. They are longer than responses: the two share no buffers.
+    pub(super) fn requests(&self) -> &Arc<Buffers> {
+        &self.requests
+    }
+
+    /// Where the copies of responses lie.
+    pub(super) fn responses(&self) -> &Arc<Buffers> {
+        &self.responses
     }
 
     /// Queues an exchange, or drops it where there is no room and counts the loss.
@@ -334,16 +324,16 @@ mod tests {
     use super::*;
 
     fn copy_of(pieces: &[&[u8]], limit_bytes: u64) -> BodyCopy {
-        let mut copy = BodyCopy::new(limit_bytes);
+        let mut copy = BodyCopy::new(&Arc::default(), limit_bytes);
         for (index, piece) in pieces.iter().enumerate() {
-            copy.push(&Bytes::copy_from_slice(piece), index as i64);
+            copy.push(piece, index as i64);
         }
         copy
     }
 
     #[test]
     fn pieces_of_any_size_make_the_whole() {
-        let large = vec![b'x'; KEPT_BY_REFERENCE_BYTES];
+        let large = vec![b'x'; 5000];
         for pieces in [
             vec![],
             vec![b"a".as_slice(), b"bc"],
@@ -351,7 +341,7 @@ mod tests {
             vec![b"a".as_slice(), &large, b"b", b"c", &large, &large, b"d"],
         ] {
             let (whole, marks) = copy_of(&pieces, u64::MAX).into_parts();
-            assert_eq!(whole, pieces.concat());
+            assert_eq!(*whole, pieces.concat());
             let mut from = 0;
             for (index, (at_ns, end)) in marks.iter().enumerate() {
                 assert_eq!(*at_ns, index as i64);
@@ -370,7 +360,7 @@ mod tests {
         assert!(over.is_over_limit());
         assert_eq!(over.first_ns(), Some(0));
         assert_eq!(over.held_bytes(), 16);
-        assert_eq!(over.into_parts().0, "");
+        assert_eq!(*over.into_parts().0, *b"");
     }
 
     fn exchange(bytes: usize) -> Box<Exchange> {

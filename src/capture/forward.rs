@@ -18,6 +18,7 @@ use http_body_util::{Either, Full};
 use hyper::body::Incoming;
 
 use super::agent::AgentHints;
+use super::agent_stream::AgentStream;
 use super::body::{DownBody, UpBody};
 use super::connection::{Connections, EngineBody, RequestBody, SendError, Unanswered};
 use super::exchange::{
@@ -27,6 +28,7 @@ use super::front::{Fronted, conversation_of};
 use super::routing::Router;
 use super::stats::{Active, Counters, SideClass};
 use super::switches::Switches;
+use super::through::Through;
 use super::token::Token;
 use super::upstream::Upstream;
 use crate::api::{Api, convert};
@@ -35,7 +37,7 @@ use crate::http::headers::{forwarded, without_secrets};
 use crate::http::tee::{Tee, chain};
 
 /// What the agent gets: the engine's body, or our own words about its absence.
-pub(super) type ResponseBody = Either<Tee<DownBody, BodyWatch>, Full<Bytes>>;
+pub(super) type ResponseBody = Either<Through, Full<Bytes>>;
 
 /// One engine, and the way to it.
 #[derive(Debug)]
@@ -66,6 +68,8 @@ pub(super) struct Passing {
     session: Option<String>,
     pub(super) recording: Option<Arc<Recording>>,
     pub(super) upload: Upload,
+    /// The agent's connection, where a response is framed there as it comes.
+    agent: Option<AgentStream>,
 }
 
 impl Passing {
@@ -77,7 +81,11 @@ impl Passing {
 
 impl Forwarder {
     /// Takes one request to an engine. Dropping the future cancels the request there.
-    pub(super) async fn forward(&self, request: Request<Incoming>) -> Response<ResponseBody> {
+    pub(super) async fn forward(
+        &self,
+        request: Request<Incoming>,
+        agent: AgentStream,
+    ) -> Response<ResponseBody> {
         let arrived_ns = self.clock.now_ns();
         let active = self.counters.request();
         let (mut parts, body) = request.into_parts();
@@ -102,7 +110,8 @@ impl Forwarder {
             }
         };
         let upload = Upload::default();
-        let mut passing = Passing { api, path, session, recording, upload };
+        let agent = (parts.version == Version::HTTP_11).then_some(agent);
+        let mut passing = Passing { api, path, session, recording, upload, agent };
         let watch = self.watch(Direction::Up(passing.upload.clone()), passing.recording.clone());
         let mut body = Fronted::new(Tee::new(UpBody::Received(body), self.clock, watch));
         if let Some(concern) = self.concern(&parts, &passing) {
@@ -125,7 +134,7 @@ impl Forwarder {
         let result = self.send(Request::from_parts(parts, body), &passing, engine).await;
         waiting.answered = true;
         match result {
-            Ok((response, engine)) => self.respond(response, passing.recording, engine, active),
+            Ok((response, engine)) => self.respond(response, passing, engine, active),
             Err((error, engine)) => self.fail(&passing, engine, &*error, is_client_broken(&*error)),
         }
     }
@@ -281,27 +290,28 @@ impl Forwarder {
         direction: Direction,
         recording: Option<Arc<Recording>>,
     ) -> BodyWatch {
-        let copy =
-            recording.map(|recording| (BodyCopy::new(self.max_recorded_body_bytes), recording));
+        let buffers = match direction {
+            Direction::Up(_) | Direction::Sent(_) => self.queue.requests(),
+            Direction::Down { .. } => self.queue.responses(),
+        };
+        let copy = |recording| (BodyCopy::new(buffers, self.max_recorded_body_bytes), recording);
+        let copy = recording.map(copy);
         BodyWatch::new(direction, Arc::clone(&self.counters), copy)
     }
 
     pub(super) fn respond(
         &self,
         response: Response<EngineBody>,
-        recording: Option<Arc<Recording>>,
+        passing: Passing,
         engine: usize,
         active: Active,
     ) -> Response<ResponseBody> {
-        self.pass_down(
-            response.map(|body| DownBody::Engine(Box::new(body))),
-            recording,
-            engine,
-            active,
-        )
+        let response = response.map(|body| DownBody::Engine(Box::new(body)));
+        let response = self.watched(response, passing.recording, engine, active);
+        response.map(|body| Either::Left(Through::new(body, passing.agent)))
     }
 
-    /// A response that is watched on its way to the agent.
+    /// A response of the proxy's making.
     pub(super) fn pass_down(
         &self,
         response: Response<DownBody>,
@@ -309,6 +319,18 @@ impl Forwarder {
         engine: usize,
         active: Active,
     ) -> Response<ResponseBody> {
+        let response = self.watched(response, recording, engine, active);
+        response.map(|body| Either::Left(Through::new(body, None)))
+    }
+
+    /// A response that is watched on its way to the agent.
+    fn watched(
+        &self,
+        response: Response<DownBody>,
+        recording: Option<Arc<Recording>>,
+        engine: usize,
+        active: Active,
+    ) -> Response<Tee<DownBody, BodyWatch>> {
         let (mut parts, body) = response.into_parts();
         parts.headers = forwarded(&parts.headers, None);
         parts.version = Version::HTTP_11;
@@ -318,7 +340,7 @@ impl Forwarder {
             recording.set(|exchange| exchange.head = Some(head));
         }
         let watch = self.watch(Direction::Down { engine, _active: active }, recording);
-        Response::from_parts(parts, Either::Left(Tee::new(body, self.clock, watch)))
+        Response::from_parts(parts, Tee::new(body, self.clock, watch))
     }
 
     pub(super) fn fail(

@@ -5,16 +5,20 @@
 //! slows it nor changes it, unless a compatibility switch says so. The rows' meaning is `trace::record`'s, the APIs are `api`'s.
 
 mod agent;
+mod agent_stream;
 mod body;
+mod buffers;
 mod connection;
 mod content;
 mod direct;
+mod engine_stream;
 mod exchange;
 mod forward;
 mod front;
 mod kept;
 pub mod lineage;
 mod observe;
+mod plain;
 mod prompt;
 mod redaction;
 mod response;
@@ -22,6 +26,7 @@ mod rewriting;
 mod routing;
 mod stats;
 mod switches;
+mod through;
 mod token;
 mod tools;
 mod upstream;
@@ -37,7 +42,6 @@ use std::time::Duration;
 
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -47,6 +51,7 @@ pub use routing::Routing;
 pub use stats::{CaptureStats, EngineTraffic, LatestTurn};
 pub use switches::{Change, ConvertTo, Switches};
 
+use self::agent_stream::AgentStream;
 use self::exchange::Queue;
 use self::forward::{Engine, Forwarder};
 use self::observe::Observer;
@@ -65,6 +70,10 @@ use crate::trace::writer::RowSender;
 const UPSTREAM_CLOSE: Duration = Duration::from_secs(1);
 /// Pause after a failed accept (no file descriptors left), so that the loop does not spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
+
+/// Of each connection so much is read at once, and a head may be as long. The library's own bound is six times that,
+/// which every connection that sent a long prompt would keep.
+const CONNECTION_BUFFER_BYTES: usize = 64 * 1024;
 
 /// How a capture runs.
 #[derive(Debug, Clone)]
@@ -277,17 +286,20 @@ async fn serve(
 ) {
     // A refusal only means that small chunks may wait for each other.
     let _ = stream.set_nodelay(true);
+    let stream = AgentStream::new(stream);
+    let agent = stream.clone();
     let service = service_fn(move |request| {
-        let forwarder = Arc::clone(&forwarder);
-        async move { Ok::<_, Infallible>(forwarder.forward(request).await) }
+        let (forwarder, agent) = (Arc::clone(&forwarder), agent.clone());
+        async move { Ok::<_, Infallible>(forwarder.forward(request, agent).await) }
     });
     let mut connection = pin!(
         http1::Builder::new()
             .preserve_header_case(true)
             .auto_date_header(false)
+            .max_buf_size(CONNECTION_BUFFER_BYTES)
             // Small chunks that piled up go out as one piece instead of a long list of pieces.
             .writev(false)
-            .serve_connection(TokioIo::new(stream), service)
+            .serve_connection(stream, service)
     );
     // How a connection ends is told by the rows of its requests.
     tokio::select! {

@@ -4,6 +4,7 @@
 //! the bytes mean is `api`'s; here the two are put together with the stamps.
 
 use std::borrow::Cow;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::thread::JoinHandle;
@@ -11,6 +12,7 @@ use std::thread::JoinHandle;
 use http::HeaderMap;
 
 use super::agent::AgentHints;
+use super::buffers::Lent;
 use super::content::ContentDecoder;
 use super::exchange::{Copied, Exchange, Message, Queue};
 use super::kept::KeptResponses;
@@ -55,6 +57,32 @@ struct RequestRead {
     body: ContentHash,
     note: Option<String>,
     server_history: Option<ServerHistory>,
+}
+
+/// A body without its content coding.
+enum Decoded {
+    AsItCame(Lent),
+    Own(Vec<u8>),
+}
+
+impl Decoded {
+    fn into_bytes(self) -> Vec<u8> {
+        match self {
+            Self::AsItCame(body) => body.into_bytes(),
+            Self::Own(body) => body,
+        }
+    }
+}
+
+impl Deref for Decoded {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::AsItCame(body) => body,
+            Self::Own(body) => body,
+        }
+    }
 }
 
 impl RequestRead {
@@ -172,7 +200,9 @@ impl Observer {
             None => Err("request body was not read".to_owned()),
         };
         let body = match &mut self.redaction {
-            Some(redaction) => body.and_then(|body| redaction.body(body)),
+            Some(redaction) => {
+                body.and_then(|body| redaction.body(body.into_bytes())).map(Decoded::Own)
+            }
             None => body,
         };
         match body {
@@ -195,7 +225,7 @@ impl Observer {
         }
     }
 
-    fn decoded(&self, copied: Copied, headers: &HeaderMap) -> Result<Vec<u8>, String> {
+    fn decoded(&self, copied: Copied, headers: &HeaderMap) -> Result<Decoded, String> {
         if copied.copy.is_over_limit() {
             return Err(format!(
                 "request body is longer than {} bytes and was not recorded",
@@ -205,11 +235,11 @@ impl Observer {
         let mut decoder = ContentDecoder::new(headers, self.limit_bytes)
             .map_err(|error| format!("request body was not recorded: {error}"))?;
         let (wire, _) = copied.copy.into_parts();
-        let body = decoder.feed(&wire).map_err(|error| format!("request {error}"))?;
-        Ok(match body {
-            Cow::Borrowed(body) => body.to_vec(),
-            Cow::Owned(body) => body,
-        })
+        let own = match decoder.feed(&wire).map_err(|error| format!("request {error}"))? {
+            Cow::Borrowed(_) => None,
+            Cow::Owned(body) => Some(body),
+        };
+        Ok(own.map_or(Decoded::AsItCame(wire), Decoded::Own))
     }
 
     fn place(

@@ -213,7 +213,7 @@ impl Forwarder {
             self.counters.changed(*change);
         }
         let now_ns = self.clock.now_ns();
-        let mut copy = BodyCopy::new(self.max_recorded_body_bytes);
+        let mut copy = BodyCopy::new(self.queue.requests(), self.max_recorded_body_bytes);
         copy.push(given, now_ns);
         let names = changed.changes.iter().map(|change| change.as_str()).collect();
         recording.set(|exchange| {
@@ -262,7 +262,7 @@ impl Forwarder {
             }
         };
         match (conversion, concern) {
-            (None, _) => self.respond(response, passing.recording, engine, active),
+            (None, _) => self.respond(response, passing, engine, active),
             (Some(_), Concern::Counting) => self.respond_count(response, engine, active).await,
             (Some(conversion), Concern::Turn(_)) => {
                 let answer = self.converted(response, conversion, engine).await;

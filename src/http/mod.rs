@@ -1,6 +1,7 @@
-//! Bytes on their way: watching bodies, headers, server-sent events; metrics pages and the plain client
+//! Bytes on their way: watching bodies, chunked framing, headers, server-sent events; metrics pages and the plain client
 //! that fetches them.
 
+pub(crate) mod chunks;
 pub(crate) mod client;
 pub mod headers;
 pub mod scrape;

@@ -25,7 +25,7 @@ pub enum End {
 /// Sees the frames of one body go by.
 pub trait Watch: Unpin {
     /// A data frame passed.
-    fn data(&mut self, data: &Bytes, at_ns: i64);
+    fn data(&mut self, data: &[u8], at_ns: i64);
     /// The body ended; nothing follows.
     fn end(self, how: End, at_ns: i64);
 }
@@ -51,6 +51,17 @@ impl<B: Body<Data = Bytes>, W: Watch> Tee<B, W> {
 }
 
 impl<B, W: Watch> Tee<B, W> {
+    /// The body, for who passes on more of it than it gives as frames, and what he shows that data to.
+    pub fn seen(&mut self) -> (&mut B, impl FnMut(&[u8])) {
+        let Self { inner, clock, watch } = self;
+        let seen = move |data: &[u8]| {
+            if let Some(watch) = watch {
+                watch.data(data, clock.now_ns());
+            }
+        };
+        (inner, seen)
+    }
+
     fn end(&mut self, how: End) {
         if let Some(watch) = self.watch.take() {
             watch.end(how, self.clock.now_ns());
@@ -140,7 +151,7 @@ mod tests {
     struct Watcher(Rc<RefCell<Seen>>);
 
     impl Watch for Watcher {
-        fn data(&mut self, data: &Bytes, _at_ns: i64) {
+        fn data(&mut self, data: &[u8], _at_ns: i64) {
             let mut seen = self.0.borrow_mut();
             seen.data.extend_from_slice(data);
             seen.frames += 1;

@@ -6,6 +6,7 @@
 mod agents;
 mod capacity;
 mod capture;
+mod chunks;
 mod engine;
 mod export;
 mod export_formats;
