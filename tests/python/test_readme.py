@@ -25,11 +25,10 @@ if TYPE_CHECKING:
 FAILS_ON_THE_EMBEDDED_ENGINE = {"agent": "none of 4 checked tasks was completed"}
 
 
-def follow(command: str, folder: Path, url: str) -> None:
-    """Run a line as a reader would, in a folder of its own."""
-    verb, *rest = shlex.split(command.replace(ENGINE, url).removeprefix("agentbench "))
-    run = subprocess.run(
-        [sys.executable, "-m", "agentbench", verb, *rest],
+def ran(arguments: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    """What Python did in a folder, with the packages of this one."""
+    return subprocess.run(
+        [sys.executable, *arguments],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
         capture_output=True,
@@ -37,6 +36,12 @@ def follow(command: str, folder: Path, url: str) -> None:
         timeout=110,
         check=False,
     )
+
+
+def follow(command: str, folder: Path, url: str) -> None:
+    """Run a line as a reader would, in a folder of its own."""
+    verb, *rest = shlex.split(command.replace(ENGINE, url).removeprefix("agentbench "))
+    run = ran(["-m", "agentbench", verb, *rest], folder)
     if words := FAILS_ON_THE_EMBEDDED_ENGINE.get(verb):
         assert (run.returncode, words in run.stderr) == (1, True), run.stderr
     else:
@@ -69,15 +74,7 @@ def test_the_researchers_path(engine: agentbench.SimulatedEngine, tmp_path: Path
     scripts = blocks("## The trace researcher", "python")
     assert len(scripts) == 3
     for script in scripts:
-        run = subprocess.run(
-            [sys.executable, "-c", script],
-            cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
-            capture_output=True,
-            text=True,
-            timeout=110,
-            check=False,
-        )
+        run = ran(["-c", script], tmp_path)
         assert run.returncode == 0, f"{script}\n{run.stderr}"
 
 
