@@ -112,6 +112,22 @@ def flat(lists: pl.Series) -> Values:
     return np.array([value for row in lists.drop_nulls().to_list() for value in row], dtype=float)
 
 
+def token_gaps(ok: pl.DataFrame) -> Values:
+    """The time before each token after the first chunk: a chunk's gap over its tokens, once for each of them.
+
+    The gap of a chunk without a token of its own belongs to the next that has one.
+    """
+    found: list[float] = []
+    for gaps, tokens in ok.select("chunk_gap_ms", "chunk_tokens").iter_rows():
+        carried = 0.0
+        for gap, n in zip(gaps, tokens[1:], strict=bool(tokens)):
+            carried += gap
+            if n:
+                found += [carried / n] * n
+                carried = 0.0
+    return np.array(found)
+
+
 def latencies(ok: pl.DataFrame) -> dict[str, Values]:
     """What the table of a replay's steady state is of."""
     columns = {"TTFT": "ttft_ms", "TPOT": "tpot_ms", "E2E": "e2e_ms", "ISL": "prompt_tokens"}
@@ -122,6 +138,8 @@ def latencies(ok: pl.DataFrame) -> dict[str, Values]:
         "E2E from due": ok["e2e_ms"].to_numpy() + lag,
         "output speed": speeds(ok),
         "chunk gap": flat(ok["chunk_gap_ms"]),
+        "ITL per token": token_gaps(ok),
+        "tool wait": ok["tool_wait_ms"].drop_nulls().to_numpy(),
     }
 
 
@@ -157,8 +175,9 @@ def test_tables_of_what_was_sent(pages: dict[str, tuple[Path, str]], name: str) 
     ok = part.filter(pl.col("status") == "ok")
     (title,) = [title for title in found if re.search(r"(steady state|whole run), [\d.]+ s$", title)]
     same(title.rpartition(", ")[2], seconds)
-    # Times from when requests were due are told where these are others.
-    expected = {label: it for label, it in latencies(ok).items() if label in found[title] or "from due" not in label}
+    # Times from when requests were due are told where these are others; live agents' tool time stands with their tasks.
+    may_lack = {"TTFT from due", "E2E from due"} | ({"tool wait"} if name == "agent" else set())
+    expected = {label: it for label, it in latencies(ok).items() if label in found[title] or label not in may_lack}
     check_rows(found[title], expected)
     rates = found["throughput"]
     new = ok["prompt_tokens"].cast(pl.Int64) - ok["cached_tokens"].cast(pl.Int64)
@@ -179,6 +198,36 @@ def test_tables_of_what_was_sent(pages: dict[str, tuple[Path, str]], name: str) 
     ]
     phases = dict(requests["phase"].value_counts().iter_rows())
     assert sorted(found["counts"]["sent in"][0].split(", ")) == sorted(f"{phase} {n}" for phase, n in phases.items())
+
+
+def counted(path: Path, requests: pl.DataFrame) -> dict[str, float]:
+    """How far the engine's counters went from the last poll before the first request to the last poll of all."""
+    anchor_s = json.loads((path / "manifest.json").read_text())["settings"]["replay"]["clock_anchor_ns"] / 1e9
+    polls = table(path, "engine_samples").filter(pl.col("error").is_null()).sort("ts")
+    start_s = anchor_s + float(requests["sent_at_ms"].min()) / 1e3  # type: ignore[arg-type]
+    before = polls.filter(pl.col("ts") + pl.col("scrape_ms") / 1e3 <= start_s)
+    counters = [name for name in polls.columns if name.endswith(("_total", "_sum", "_count"))]
+    first, last = before.row(-1, named=True), polls.row(-1, named=True)
+    return {name: last[name] - first[name] for name in counters if last[name] is not None}
+
+
+@pytest.mark.parametrize("name", ["replay", "load"])
+def test_hits_by_three_accounts_and_the_engines_own_times(pages: dict[str, tuple[Path, str]], name: str) -> None:
+    path, page = pages[name]
+    requests, found = table(path, "requests"), tables(page)
+    ok = requests.filter(pl.col("status") == "ok")
+    engine = counted(path, requests)
+    hits = found["prefix hit rate"]
+    same(hits["planned"][0], total(ok["planned_cached_tokens"]) / total(ok["planned_prompt_tokens"]) * 100)
+    same(hits["usage"][0], total(ok["cached_tokens"]) / total(ok["prompt_tokens"]) * 100)
+    same(hits["engine"][0], engine["cached_tokens_total"] / engine["prompt_tokens_total"] * 100)
+    (title,) = [title for title in found if re.search(r"(steady state|whole run), [\d.]+ s$", title)]
+    assert engine["request_count"] == len(ok)
+    for label, of in {"TTFT": "ttft", "queue": "queue", "prefill": "prefill", "decode": "decode", "E2E": "e2e"}.items():
+        n = engine["ttft_count" if of == "ttft" else "request_count"]
+        row = found[title][f"engine {label}"]
+        assert shown(row[1]) == n, label
+        same(row[2], engine[f"{of}_sum"] / n * 1e3)
 
 
 @pytest.mark.parametrize("name", ["replay", "capacity"])
