@@ -10,13 +10,16 @@ import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
+from playwright.sync_api import sync_playwright
 from real_parts import (
+    CHROMIUM_FLAGS,
     ROOT,
     SESSIONS,
     VLLM_ENVIRONMENT,
     Capture,
     Engine,
     capturing,
+    chromium,
     finish_agent,
     free_port,
     start_claude,
@@ -26,6 +29,8 @@ from real_parts import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from playwright.sync_api import Browser
 
 # A test run in the background of a shell inherits an ignored SIGINT and would pass it on to the captures
 # that the tests end with Ctrl-C; a handler of our own is reset to the default in every child.
@@ -78,3 +83,12 @@ def capture(vllm: Engine, tmp_path_factory: pytest.TempPathFactory) -> Capture:
             out = finish_agent("claude-code", agent)
             transcripts.append([json.loads(line) for line in out.splitlines() if line.startswith("{")])
     return Capture(recording.run, recording.counted, transcripts, recording.output)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """Debian's Chromium; Playwright's own is never fetched."""
+    with sync_playwright() as driver:
+        started = driver.chromium.launch(executable_path=str(chromium()), args=CHROMIUM_FLAGS)
+        yield started
+        started.close()

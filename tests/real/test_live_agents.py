@@ -14,10 +14,11 @@ import sys
 import threading
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import pytest
+from opened_pages import WIDE, Opened
 from real_parts import Counters, Engine, frame, settled
 from tests.python import collecting
 
@@ -25,6 +26,9 @@ import agentbench
 from agentbench._collect import sandbox as places
 from agentbench._collect.sandbox import Place
 from agentbench.agent import sandbox
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 TASKS = 8
 COMPLETED = "fix-sum"
@@ -79,6 +83,15 @@ def test_checks_judge_and_claims_are_told_apart(ran: Ran) -> None:
     assert f"1 of {TASKS}" in ran.output
     fixed = ran.run.path / "workspaces" / COMPLETED / "tree" / "app.py"
     assert "return a + b" in fixed.read_text()
+
+
+def test_its_page_opens_in_a_browser_and_tells_what_became_of_tasks(ran: Ran, browser: Browser, tmp_path: Path) -> None:
+    page = agentbench.report(ran.run).write_html(tmp_path / "live.html")
+    with Opened(browser, page, WIDE, "light") as opened:
+        opened.check_whole(page, WIDE)
+        completed = int(frame(ran.run, "trajectories")["check_passed"].sum())
+        card = opened.page.locator('[data-figure="tasks completed, by their checks"]').inner_text()
+        assert f"{completed / TASKS * 100:.3g}" in card
 
 
 def test_tools_really_ran(ran: Ran) -> None:

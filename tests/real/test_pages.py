@@ -9,14 +9,13 @@ import io
 import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import polars as pl
 import pytest
+from opened_pages import HEIGHT, NARROW, WALK, WIDE, Opened
 from PIL import Image
-from playwright.sync_api import sync_playwright
-from real_parts import CHROMIUM_FLAGS, chromium
 from tests.python.scripted import Server, answers, called, said
 
 import agentbench as library
@@ -24,44 +23,8 @@ from agentbench import FileCheck, Task, load
 from agentbench.load import Fixed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from playwright.sync_api import Browser, Page
 
-WIDE, NARROW = 1_400, 400
-HEIGHT = 900
-DRAWN = """() => document.documentElement.dataset.charts === "drawn"
-  && Bokeh.documents.length && Bokeh.documents.every((document) => document.is_idle)"""
-# Bokeh keeps canvases and tooltips in shadow roots.
-WALK = """
-  const found = (root, test) => {
-    const hits = []
-    for (const part of root.querySelectorAll("*")) {
-      if (test(part)) hits.push(part)
-      if (part.shadowRoot) hits.push(...found(part.shadowRoot, test))
-    }
-    return hits
-  }
-"""
-# Of each chart that has a place for one: how many pixels of its canvases are not clear.
-PAINTED = (
-    "() => {"
-    + WALK
-    + """
-  const painted = {}
-  for (const figure of document.querySelectorAll("figure[data-chart]")) {
-    if (figure.querySelector(".missing")) continue
-    let pixels = 0
-    for (const canvas of found(figure, (part) => part.tagName === "CANVAS")) {
-      if (!canvas.width || !canvas.height) continue
-      const data = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data
-      for (let at = 3; at < data.length; at += 4) pixels += data[at] > 0
-    }
-    painted[figure.dataset.chart] = pixels
-  }
-  return painted
-}"""
-)
 TOOLTIPS = (
     "() => {"
     + WALK
@@ -71,24 +34,10 @@ TOOLTIPS = (
     .map((inner) => inner.textContent).join(" "))
 }"""
 )
-# Axis labels are drawn into the canvas; headings, keys and notes are text, which must stay in its own box.
-OUTSIDE = """() => [...document.querySelectorAll("figure, .card, .flags, dl, header")].filter((part) => {
-  const box = part.getBoundingClientRect()
-  return box.right > document.documentElement.clientWidth + 1 || part.scrollWidth > part.clientWidth + 1
-}).map((part) => part.className || part.tagName)"""
 TIMELINE_X = """() => {
   const plot = Bokeh.documents.flatMap((document) => document.roots()).find((root) => root.name === "timeline")
   return [plot.x_range.start, plot.x_range.end]
 }"""
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    """Debian's Chromium; Playwright's own is never fetched."""
-    with sync_playwright() as driver:
-        started = driver.chromium.launch(executable_path=str(chromium()), args=CHROMIUM_FLAGS)
-        yield started
-        started.close()
 
 
 @pytest.fixture(scope="module")
@@ -165,30 +114,6 @@ def large(run: library.Run, to: Path, requests: int = 10_000) -> library.Run:
     return library.Run.open(to)
 
 
-class Opened:
-    """A page in the browser with what it complained of and whom it asked."""
-
-    def __init__(self, browser: Browser, file: Path, width: int, scheme: str) -> None:
-        shown = cast("Any", scheme)
-        self.context = browser.new_context(viewport={"width": width, "height": HEIGHT}, color_scheme=shown)
-        self.page: Page = self.context.new_page()
-        self.errors: list[str] = []
-        self.asked: list[str] = []
-        self.page.on(
-            "console", lambda said: self.errors.append(said.text) if said.type in {"error", "warning"} else None
-        )
-        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
-        self.page.on("request", lambda request: self.asked.append(request.url))
-        self.page.goto(file.as_uri())
-        self.page.wait_for_function(DRAWN, timeout=60_000)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.context.close()
-
-
 @pytest.fixture
 def screenshots(tmp_path: Path) -> Path:
     """Where pictures go."""
@@ -206,15 +131,8 @@ def test_a_page_is_drawn_whole(
     browser: Browser, pages: dict[str, Path], screenshots: Path, name: str, width: int, scheme: str
 ) -> None:
     with Opened(browser, pages[name], width, scheme) as opened:
-        page = opened.page
-        painted: dict[str, int] = page.evaluate(PAINTED)
-        assert len(painted) >= 3
-        assert all(pixels > 500 for pixels in painted.values()), painted
-        assert page.evaluate("document.documentElement.scrollWidth") <= width
-        assert page.evaluate(OUTSIDE) == []
-        assert opened.errors == []
-        assert opened.asked == [pages[name].as_uri()]
-        page.screenshot(path=screenshots / f"{name}-{width}-{scheme}.png", full_page=True)
+        opened.check_whole(pages[name], width)
+        opened.page.screenshot(path=screenshots / f"{name}-{width}-{scheme}.png", full_page=True)
 
 
 @pytest.mark.parametrize("name", ["replay", "recording"])
