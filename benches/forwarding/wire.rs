@@ -70,24 +70,46 @@ pub(super) async fn ask(
     }
     let mut read_ns = clock.now_ns();
     times.first_byte_ns = read_ns - sent_ns;
-    let mut seen = 0;
+    let (mut body, mut left, mut seen) = (Vec::new(), 0, 0);
     loop {
-        while let Some(end) = unread[seen..].windows(2).position(|pair| pair == b"\n\n") {
-            let event = &unread[seen..seen + end];
+        let has_ended = dechunk(&mut unread, &mut left, &mut body);
+        while let Some(end) = body[seen..].windows(2).position(|pair| pair == b"\n\n") {
+            let event = &body[seen..seen + end];
             let stamp = event.split(|byte| *byte == b'\n').find_map(stamp_of);
             times.event_ns.extend(stamp.map(|stamp_ns| read_ns - stamp_ns));
             seen += end + 2;
         }
-        if unread.ends_with(b"0\r\n\r\n") {
+        if has_ended {
             break;
         }
-        unread.drain(..seen);
+        body.drain(..seen);
         seen = 0;
         assert!(stream.read_buf(&mut unread).await.unwrap() > 0, "cut");
         read_ns = clock.now_ns();
     }
     assert_eq!(times.event_ns.len(), events, "events");
     times
+}
+
+/// Moves the data of chunks to `body`: whoever forwards may cut them anew, also within an event. `left` is what the
+/// current chunk still has, its line's end included. True once the last chunk is there whole.
+fn dechunk(unread: &mut Vec<u8>, left: &mut usize, body: &mut Vec<u8>) -> bool {
+    let mut at = 0;
+    let has_ended = loop {
+        let taken = (*left).min(unread.len() - at);
+        let data = left.saturating_sub(2).min(taken);
+        body.extend_from_slice(&unread[at..at + data]);
+        (at, *left) = (at + taken, *left - taken);
+        let line = unread[at..].windows(2).position(|pair| pair == b"\r\n");
+        let (0, Some(line)) = (*left, line) else { break false };
+        let digits = std::str::from_utf8(&unread[at..at + line]).unwrap();
+        match usize::from_str_radix(digits, 16).unwrap() {
+            0 => break unread.len() >= at + line + 4,
+            size => (at, *left) = (at + line + 2, size + 2),
+        }
+    };
+    unread.drain(..at);
+    has_ended
 }
 
 fn stamp_of(line: &[u8]) -> Option<i64> {
