@@ -136,19 +136,13 @@ def search(handle: Capacity | RayRun, page: MetricsPage, name: str = "capacity")
     judged = 0
     try:
         with Status() as status:
-            is_done = False
-            # Once more when it is done: the last level may have been judged since the last look.
-            while not is_done:
-                is_done = handle.done
-                progress = handle.progress()
+            for progress in status.looks(handle):
                 page.update_search(progress)
                 for level in progress["levels"][judged:]:
                     status.note(_verdict(level))
                 judged = len(progress["levels"])
                 look = of_search(progress, name)
                 status.show(drawn(look), line(look))
-                if not is_done:
-                    status.rest()
         return handle.wait(), False
     except KeyboardInterrupt:
         print_note(f"interrupted: writing what there is to {handle.out}")

@@ -4,19 +4,34 @@ from __future__ import annotations
 
 import time
 from enum import Enum
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Protocol, Self, TypeVar
 
 from rich.live import Live
 
 from .console import messages
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from types import TracebackType
 
     from rich.console import RenderableType
 
 PLAIN_SECONDS = 10.0
 REFRESH_SECONDS = 0.2
+P_co = TypeVar("P_co", covariant=True)
+
+
+class Going(Protocol[P_co]):
+    """What runs by itself once it was started."""
+
+    @property
+    def done(self) -> bool:
+        """Whether it has ended."""
+        ...
+
+    def progress(self) -> P_co:
+        """How far it is."""
+        ...
 
 
 class Shown(Enum):
@@ -65,3 +80,12 @@ class Status:
     def rest(self) -> None:
         """Wait until the next look."""
         time.sleep(REFRESH_SECONDS)
+
+    def looks(self, going: Going[P_co]) -> Iterator[P_co]:
+        """How it goes, look after look, and once more when it is done: much may have come since the look before."""
+        is_done = False
+        while not is_done:
+            is_done = going.done
+            yield going.progress()
+            if not is_done:
+                self.rest()

@@ -118,12 +118,10 @@ def play(handle: Replay | RayRun, page: MetricsPage, name: str = "replay") -> tu
     handle.start()
     try:
         with Status() as status:
-            while not handle.done:
-                progress = handle.progress()
+            for progress in status.looks(handle):
                 page.update(progress)
                 look = of_replay(progress, name)
                 status.show(drawn(look), line(look))
-                status.rest()
         return handle.wait(), False
     except KeyboardInterrupt:
         print_note(f"interrupted: writing what there is to {handle.out}")
