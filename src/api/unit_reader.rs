@@ -12,6 +12,7 @@ use super::known_units::{Key, KnownUnits, UnitReading};
 use super::scan::Span;
 use super::template::{self, Place};
 use super::{Api, Block, ContentHash, ToolResult, Unit, UnitKind, hints, normal_form};
+use crate::background;
 
 /// What reading took, in numbers that no clock tells.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -80,6 +81,7 @@ impl<'a> UnitReader<'a> {
             return Err(format!("message at byte {} is not an object", span.start));
         }
         let key = Key { api: self.api, kind, sent: ContentHash::of(sent.as_bytes()) };
+        background::rest();
         self.work.units += 1;
         self.work.bytes += sent.len() as u64;
         let reading = match self.known.get(&key) {
@@ -102,6 +104,7 @@ impl<'a> UnitReader<'a> {
             blocks: reading.blocks.clone(),
             text,
         });
+        background::rest();
         Ok(())
     }
 

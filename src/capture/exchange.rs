@@ -16,6 +16,9 @@ use crate::api::Api;
 use crate::clock::Clock;
 use crate::http::tee::{End, Watch};
 
+/// With more exchanges than these waiting the observer works without a rest.
+const FEW_EXCHANGES: u64 = 16;
+
 /// What passed of one body, up to a limit beyond which nothing of it is kept.
 #[derive(Debug)]
 pub(super) struct BodyCopy {
@@ -247,6 +250,8 @@ pub(super) enum Message {
 #[derive(Debug)]
 pub(super) struct Queue {
     sender: SyncSender<Message>,
+    /// Exchanges that wait or are being read, and their bytes.
+    held: AtomicU64,
     held_bytes: AtomicU64,
     limit_bytes: u64,
     is_cutting: AtomicBool,
@@ -263,6 +268,7 @@ impl Queue {
     ) -> Self {
         Self {
             sender,
+            held: AtomicU64::new(0),
             held_bytes: AtomicU64::new(0),
             limit_bytes,
             is_cutting: AtomicBool::new(false),
@@ -285,6 +291,7 @@ impl Queue {
     /// Queues an exchange, or drops it where there is no room and counts the loss.
     pub(super) fn offer(&self, exchange: Box<Exchange>) {
         let size = exchange.held_bytes();
+        self.held.fetch_add(1, Ordering::Relaxed);
         let before = self.held_bytes.fetch_add(size, Ordering::Relaxed);
         let sent = if before + size > self.limit_bytes {
             false
@@ -302,7 +309,13 @@ impl Queue {
 
     /// The observer is through with an exchange of this size.
     pub(super) fn done(&self, size: u64) {
+        self.held.fetch_sub(1, Ordering::Relaxed);
         self.held_bytes.fetch_sub(size, Ordering::Relaxed);
+    }
+
+    /// Whether the observer has time: few exchanges wait for it.
+    pub(super) fn keeps_up(&self) -> bool {
+        self.held.load(Ordering::Relaxed) <= FEW_EXCHANGES
     }
 
     /// What ends from here on did not end by itself.
@@ -402,5 +415,25 @@ mod tests {
         drop(receiver);
         queue.offer(exchange(10));
         assert_eq!(counters.snapshot().turns_dropped, 3, "nobody listens");
+    }
+
+    #[test]
+    fn the_observer_keeps_up_while_few_exchanges_wait() {
+        let (sender, receiver) = sync_channel(100);
+        let queue = Queue::new(sender, 1000, Arc::default());
+        for waiting in 0..=FEW_EXCHANGES {
+            assert!(queue.keeps_up(), "{waiting}");
+            queue.offer(exchange(1));
+        }
+        assert!(!queue.keeps_up());
+        queue.offer(exchange(2000));
+        assert_eq!(
+            queue.held.load(Ordering::Relaxed),
+            FEW_EXCHANGES + 1,
+            "what is dropped does not wait"
+        );
+        let Ok(Message::Ended(_, size)) = receiver.recv() else { panic!("nothing queued") };
+        queue.done(size);
+        assert!(queue.keeps_up());
     }
 }

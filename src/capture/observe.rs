@@ -125,10 +125,13 @@ impl Observer {
             .spawn(move || {
                 background::yield_to_others();
                 while let Ok(Message::Ended(exchange, size)) = receiver.recv() {
+                    let queue = queue.upgrade();
+                    background::may_rest(queue.as_ref().is_some_and(|queue| queue.keeps_up()));
                     self.observe(*exchange);
-                    if let Some(queue) = queue.upgrade() {
+                    if let Some(queue) = queue {
                         queue.done(size);
                     }
+                    background::rest();
                 }
                 self.pending.give_up_all();
             })
@@ -142,7 +145,9 @@ impl Observer {
         }
         let mut request = self.read_request(&mut exchange);
         self.follow_kept(&mut request);
+        background::rest();
         let mut response = read_response(&mut exchange, self.limit_bytes);
+        background::rest();
         if let Some(redaction) = &mut self.redaction {
             redaction.response(&mut response);
         }
@@ -158,6 +163,7 @@ impl Observer {
             self.counters.client_cancelled();
         }
         let place = self.place(&exchange, &hints, &request, &response);
+        background::rest();
         let request_id = format!("req-{}", exchange.number);
 
         for index in &place.new_units {

@@ -20,6 +20,7 @@ use arrow_schema::{ArrowError, SchemaRef};
 
 use super::files;
 use super::record::{Row, Table};
+use crate::background;
 
 /// A batch read from a journal holds at most this many rows …
 const BATCH_ROWS: usize = 1024;
@@ -167,9 +168,11 @@ impl Syncer {
     ) -> std::io::Result<Self> {
         let state = Arc::new((Mutex::new(SyncState::default()), Condvar::new()));
         let shared = Arc::clone(&state);
-        let thread = std::thread::Builder::new()
-            .name("agentbench-sync".to_owned())
-            .spawn(move || sync_until_stopped(&shared, on_error))?;
+        let thread =
+            std::thread::Builder::new().name("agentbench-sync".to_owned()).spawn(move || {
+                background::yield_to_others();
+                sync_until_stopped(&shared, on_error);
+            })?;
         Ok(Self { state, thread: Some(thread) })
     }
 

@@ -17,10 +17,13 @@ use super::queue::Queue;
 use super::record::{Row, Table, UnitRow};
 use super::resume::{self, Earlier};
 use crate::api::ContentHash;
+use crate::background;
 use crate::error::{Error, Result};
 
 /// Longest time that a row waits for the writer.
 const PATIENCE: Duration = Duration::from_millis(50);
+/// With more rows at once the writer works without a rest.
+const FEW_ROWS: usize = 256;
 /// A journal is written to its file when this much is pending, and whenever the queue is empty.
 const FLUSH_BYTES: usize = 1 << 20;
 
@@ -232,7 +235,10 @@ fn start_thread(dir: &Path, queue: &Arc<Queue>, units: HashSet<u128>) -> Result<
     };
     std::thread::Builder::new()
         .name("agentbench-writer".to_owned())
-        .spawn(move || journals.write_until_closed())
+        .spawn(move || {
+            background::yield_to_others();
+            journals.write_until_closed();
+        })
         .map_err(no_thread)
 }
 
@@ -252,10 +258,13 @@ impl Journals {
     fn write_until_closed(&mut self) {
         while let Some(rows) = self.queue.take(PATIENCE) {
             let (mut done_rows, mut done_bytes) = (0, 0);
+            let keeps_up = rows.len() <= FEW_ROWS;
             for (row, weight) in rows {
+                background::may_rest(keeps_up);
                 let table = row.table();
                 self.append(table, &row);
                 drop(row);
+                background::rest();
                 (done_rows, done_bytes) = (done_rows + 1, done_bytes + weight);
                 if done_bytes >= FLUSH_BYTES {
                     self.flush_all();

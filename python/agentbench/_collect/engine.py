@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import urllib.error
-import urllib.request
 
 RESET_SECONDS = 30.0
 REMEDY = "vLLM offers it when it is started with VLLM_SERVER_DEV_MODE=1"
@@ -12,6 +10,9 @@ REMEDY = "vLLM offers it when it is started with VLLM_SERVER_DEV_MODE=1"
 
 def reset_refusal(upstream: str) -> str | None:
     """Empty the engine's prefix cache; return why it was not, None when it was."""
+    import urllib.error  # noqa: PLC0415  every `import agentbench` would wait for it
+    import urllib.request  # noqa: PLC0415  the same
+
     request = urllib.request.Request(f"{upstream.rstrip('/')}/reset_prefix_cache", data=b"", method="POST")  # noqa: S310 the user's engine
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:

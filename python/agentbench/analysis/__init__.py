@@ -6,6 +6,7 @@ missing. Libraries of the extra ``analysis`` are imported when the first questio
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
@@ -125,5 +126,7 @@ def analyze(
     first: Any = runs[0]
     # A trace is told by its steps, so that polars is imported when the first question is asked.
     trace: Trace = first if hasattr(first, "steps") else open_trace(*cast("tuple[Run | str, ...]", runs))
+    # Answers are told in pandas, whose import takes as long as some questions: it goes on while polars reads.
+    threading.Thread(target=import_module, args=("pandas",), daemon=True).start()
     options: dict[str, dict[str, Any]] = {"cost": {"prices": prices}}
     return Analysis({name: QUESTIONS[name](trace, **options.get(name, {})) for name in names}, trace.runs)

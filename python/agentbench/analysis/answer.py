@@ -14,8 +14,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from . import _text
-
 if TYPE_CHECKING:
     from collections.abc import Callable
     from os import PathLike
@@ -118,6 +116,8 @@ class Answer:
 
     def to_text(self, width: int = TEXT_WIDTH) -> str:
         """Return the answer for a terminal of that many columns."""
+        from . import _text  # noqa: PLC0415  rich takes its time
+
         return _text.answer(self, width)
 
     def __str__(self) -> str:
@@ -159,10 +159,14 @@ class Answer:
         return self.figure().png()
 
     def _repr_html_(self) -> str:
+        from . import _text  # noqa: PLC0415  the same
+
         picture = base64.b64encode(self._repr_png_()).decode()
         return _text.answer_html(self, f'<img alt="{escape(self.title)}" src="data:image/png;base64,{picture}">')
 
     def _tables_html(self) -> str:
+        from . import _text  # noqa: PLC0415  the same
+
         return _text.answer_html(self)
 
     def _ipython_display_(self) -> None:
