@@ -276,19 +276,49 @@ fn outcome(record: &Record<'_>) -> ToolOutcome {
     ToolOutcome { own_ms: told.duration_ms.or(seconds).or(told.total_duration_ms) }
 }
 
-/// Messages count what was read from cache and what was written to it apart from the rest.
+/// Messages count what was read from cache and what was written to it apart from the rest. Where that rest is 0 at a
+/// stream's end, Claude Code keeps the count that opened the stream, and engines that know nothing of their cache by then
+/// (vLLM) open with the whole prompt: it is not counted twice.
 fn tokens(usage: Usage) -> Tokens {
     let Usage { input_tokens, cache_creation_input_tokens, cache_read_input_tokens, output_tokens } =
         usage;
+    let through_cache = cache_creation_input_tokens
+        .unwrap_or(0)
+        .saturating_add(cache_read_input_tokens.unwrap_or(0));
+    let whole = |input: u64| {
+        if input == through_cache { input } else { input.saturating_add(through_cache) }
+    };
     Tokens {
-        isl: input_tokens.map(|input| {
-            input
-                .saturating_add(cache_creation_input_tokens.unwrap_or(0))
-                .saturating_add(cache_read_input_tokens.unwrap_or(0))
-        }),
+        isl: input_tokens.map(whole),
         cached: cache_read_input_tokens,
         cache_write: cache_creation_input_tokens,
         osl: output_tokens,
         reasoning: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prompt_is_counted_once() {
+        for (input, written, read, isl) in [
+            (Some(22), Some(2560), Some(7040), Some(9622)),
+            (Some(31), Some(0), Some(10_368), Some(10_399)),
+            (Some(5), None, None, Some(5)),
+            // Its length is a multiple of the engine's block: nothing is left beside the cache.
+            (Some(10_368), Some(128), Some(10_240), Some(10_368)),
+            (Some(0), Some(0), Some(0), Some(0)),
+            (None, Some(128), Some(10_240), None),
+        ] {
+            let usage = Usage {
+                input_tokens: input,
+                cache_creation_input_tokens: written,
+                cache_read_input_tokens: read,
+                output_tokens: None,
+            };
+            assert_eq!(tokens(usage).isl, isl);
+        }
     }
 }

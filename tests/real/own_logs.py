@@ -58,7 +58,9 @@ def _claude_thread(lines: list[dict[str, Any]]) -> Conversation:
         found.calls |= {block["id"]: block["name"] for block in message["content"] if block["type"] == "tool_use"}
     for usage in usages.values():
         cached = usage["cache_read_input_tokens"]
-        prompt = usage["input_tokens"] + usage["cache_creation_input_tokens"] + cached
+        through_cache = usage["cache_creation_input_tokens"] + cached
+        # Of a prompt that went through the cache whole it keeps the count that opened the stream: vLLM's is the prompt.
+        prompt = through_cache + (usage["input_tokens"] if usage["input_tokens"] != through_cache else 0)
         found.turns.append((prompt, cached, usage["output_tokens"]))
     return found
 
