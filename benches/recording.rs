@@ -232,22 +232,17 @@ impl Session {
     }
 
     fn send_turn(&mut self, writer: &RunWriter, turn: usize) {
-        let parsed = parse_request(Api::Messages, &self.body()).expect("a request");
+        let body = self.body();
+        let parsed = parse_request(Api::Messages, &body).expect("a request");
         for unit in &parsed.units[self.shared_units..] {
-            writer.sender().send_blocking(UnitRow {
-                hash: unit.hash.hex(),
-                kind: unit.kind.as_str().to_owned(),
-                role: unit.role.clone(),
-                text: unit.text.clone(),
-                n_bytes: unit.text.len() as u64,
-            });
+            writer.sender().send_blocking(UnitRow::from(unit));
         }
         writer.sender().send_blocking(self.turn_row(turn, parsed));
     }
 
-    fn turn_row(&mut self, turn: usize, parsed: ParsedRequest) -> TurnRow {
+    fn turn_row(&mut self, turn: usize, parsed: ParsedRequest<'_>) -> TurnRow {
         let new = &parsed.units[self.shared_units..];
-        let new_text: Vec<&str> = new.iter().map(|unit| unit.text.as_str()).collect();
+        let new_text: Vec<&str> = new.iter().map(|unit| &*unit.text).collect();
         let hashes = parsed.units.iter().map(|unit| unit.hash.hex()).collect();
         let row = TurnRow {
             params: parsed.params,

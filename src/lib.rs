@@ -13,6 +13,7 @@
 mod background;
 pub mod clock;
 pub mod error;
+mod hex;
 mod out_file;
 mod schedule;
 pub mod shutdown;

@@ -4,14 +4,15 @@
 use std::time::Duration;
 
 use agentbench::clock::Clock;
+use agentbench::http::listen::listen;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 
 use super::wire::{content_length, read_head};
 
 /// Serves until the process ends. Its address is the first line that it prints.
 pub(super) async fn serve() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let listener = listen("127.0.0.1:0".parse().unwrap()).unwrap();
     println!("{}", listener.local_addr().unwrap());
     let clock = Clock::start();
     loop {

@@ -97,7 +97,7 @@ mod tests {
             assert_eq!(String::from_utf8(built.clone()).unwrap(), body);
             let parsed = parse_request(api, &built).unwrap();
             let read: Vec<(UnitKind, &str)> =
-                parsed.units.iter().map(|unit| (unit.kind, unit.text.as_str())).collect();
+                parsed.units.iter().map(|unit| (unit.kind, &*unit.text)).collect();
             assert_eq!(read, units, "{api:?}");
             if units.len() > 1 {
                 assert_eq!(parsed.template, template, "{api:?}");

@@ -1,10 +1,12 @@
 //! Units that were read before, by the hash of their bytes: what reading one gave, apart from its text.
 //!
-//! Bounded by two generations: when the young one is full it becomes the old one, and what of that is
-//! asked for again is young once more. So what live conversations repeat stays, without a list of uses.
+//! Bounded: beyond that the cache forgets what was asked for least.
 
-use std::collections::HashMap;
+use std::borrow::Cow;
 use std::sync::Arc;
+
+use quick_cache::Weighter;
+use quick_cache::unsync::Cache;
 
 use super::template::Cut;
 use super::{Api, Block, ContentHash, ToolResult, UnitKind};
@@ -24,10 +26,10 @@ pub(super) struct Key {
 /// What reading a unit gave.
 #[derive(Debug, Clone, Default)]
 pub(super) struct UnitReading {
-    pub(super) role: String,
+    pub(super) role: Cow<'static, str>,
     /// Of the text: the bytes as sent, less what was cut.
     pub(super) hash: Option<ContentHash>,
-    pub(super) blocks: Vec<Block>,
+    pub(super) blocks: Arc<[Block]>,
     /// Where in the text something was cut out, and how many bytes.
     pub(super) cuts: Vec<(usize, usize)>,
     pub(super) tool_results: Vec<ToolResult>,
@@ -41,9 +43,9 @@ pub(super) struct UnitReading {
 
 impl UnitReading {
     /// The unit's text and its cuts, from the bytes as sent.
-    pub(super) fn text_and_cuts<'a>(&self, sent: &'a str) -> (String, Vec<Cut<'a>>) {
+    pub(super) fn text_and_cuts<'a>(&self, sent: &'a str) -> (Cow<'a, str>, Vec<Cut<'a>>) {
         if self.cuts.is_empty() {
-            return (sent.to_owned(), Vec::new());
+            return (Cow::Borrowed(sent), Vec::new());
         }
         let mut text = String::with_capacity(sent.len());
         let mut cuts = Vec::with_capacity(self.cuts.len());
@@ -55,7 +57,7 @@ impl UnitReading {
             cuts.push(Cut { offset, removed: &sent[start..position] });
         }
         text.push_str(&sent[position..]);
-        (text, cuts)
+        (Cow::Owned(text), cuts)
     }
 
     fn held_bytes(&self) -> usize {
@@ -68,47 +70,32 @@ impl UnitReading {
     }
 }
 
+/// A unit's weight is what remembering it takes.
+#[derive(Debug, Clone)]
+struct HeldBytes;
+
+impl Weighter<Key, Arc<UnitReading>> for HeldBytes {
+    fn weight(&self, _: &Key, reading: &Arc<UnitReading>) -> u64 {
+        reading.held_bytes() as u64
+    }
+}
+
 /// Readings by key.
 #[derive(Debug)]
-pub(super) struct KnownUnits {
-    young: HashMap<Key, Arc<UnitReading>>,
-    old: HashMap<Key, Arc<UnitReading>>,
-    young_bytes: usize,
-    /// Of one generation.
-    max_bytes: usize,
-}
+pub(super) struct KnownUnits(Cache<Key, Arc<UnitReading>, HeldBytes>);
 
 impl KnownUnits {
     /// Remembers units in about so many bytes; with 0 none.
     pub(super) fn new(max_bytes: usize) -> Self {
-        Self {
-            young: HashMap::new(),
-            old: HashMap::new(),
-            young_bytes: 0,
-            max_bytes: max_bytes / 2,
-        }
+        Self(Cache::with_weighter(max_bytes / ENTRY_BYTES, max_bytes as u64, HeldBytes))
     }
 
-    pub(super) fn get(&mut self, key: &Key) -> Option<Arc<UnitReading>> {
-        if let Some(known) = self.young.get(key) {
-            return Some(Arc::clone(known));
-        }
-        let known = self.old.remove(key)?;
-        self.keep(*key, &known);
-        Some(known)
+    pub(super) fn get(&self, key: &Key) -> Option<Arc<UnitReading>> {
+        self.0.get(key).cloned()
     }
 
     pub(super) fn keep(&mut self, key: Key, reading: &Arc<UnitReading>) {
-        let bytes = reading.held_bytes();
-        if bytes > self.max_bytes {
-            return;
-        }
-        if self.young_bytes + bytes > self.max_bytes {
-            self.old = std::mem::take(&mut self.young);
-            self.young_bytes = 0;
-        }
-        self.young_bytes += bytes;
-        self.young.insert(key, Arc::clone(reading));
+        self.0.insert(key, Arc::clone(reading));
     }
 }
 
@@ -122,17 +109,31 @@ mod tests {
 
     #[test]
     fn what_is_asked_for_stays_and_the_rest_goes() {
-        let mut known = KnownUnits::new(8 * ENTRY_BYTES);
+        let mut known = KnownUnits::new(64 * ENTRY_BYTES);
         let reading = Arc::new(UnitReading::default());
-        for number in 0..100 {
+        for number in 0..1000 {
             known.keep(key(number), &reading);
             assert!(known.get(&key(0)).is_some(), "{number}");
-            assert!(known.young.len() + known.old.len() <= 8);
+            assert!(known.0.weight() <= 64 * ENTRY_BYTES as u64);
         }
-        assert!(known.get(&key(99)).is_some() && known.get(&key(50)).is_none());
+        assert!(known.get(&key(999)).is_some() && known.get(&key(500)).is_none());
         let mut forgetful = KnownUnits::new(0);
         forgetful.keep(key(1), &reading);
         assert!(forgetful.get(&key(1)).is_none());
+    }
+
+    #[test]
+    fn as_many_as_there_is_room_for_are_known_again_in_any_order() {
+        let mut known = KnownUnits::new(1000 * ENTRY_BYTES);
+        let reading = Arc::new(UnitReading::default());
+        for round in 0..4 {
+            let found = (0..950).filter(|number| {
+                let is_known = known.get(&key(*number)).is_some();
+                known.keep(key(*number), &reading);
+                is_known
+            });
+            assert_eq!(found.count(), if round == 0 { 0 } else { 950 });
+        }
     }
 
     #[test]

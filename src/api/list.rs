@@ -42,8 +42,7 @@ fn find(text: &str, name: &str) -> Result<Option<(Span, Vec<Span>)>, String> {
     let Some(member) = members.into_iter().find(|member| member.is_named(text, name)) else {
         return Ok(None);
     };
-    let elements = scan::elements(text, member.value.start)
-        .ok_or_else(|| format!("`{name}` is not a list"))?;
+    let elements = member.elements(text).ok_or_else(|| format!("`{name}` is not a list"))?;
     Ok(Some((member.value, elements)))
 }
 

@@ -28,6 +28,9 @@ mod unit_reader;
 pub mod usage;
 mod wire_text;
 
+use std::borrow::Cow;
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 pub use compose::composed_template;
@@ -166,7 +169,7 @@ impl ContentHash {
 
     /// 32 lower-case hex digits.
     pub fn hex(self) -> String {
-        format!("{:032x}", self.0)
+        crate::hex::hex(&self.0.to_be_bytes())
     }
 }
 
@@ -183,17 +186,24 @@ pub struct Block {
 
 /// One part of a prompt: a system block, a tool definition, a message, or a piece of a raw prompt.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Unit {
+pub struct Unit<'a> {
     /// What it is.
     pub kind: UnitKind,
     /// A message's role, `tool` and `system` included; empty for the other kinds.
-    pub role: String,
-    /// The JSON as sent, less `cache_control` members.
-    pub text: String,
+    pub role: Cow<'static, str>,
+    /// The JSON as sent, less `cache_control` members; where nothing was cut, the body's own bytes.
+    pub text: Cow<'a, str>,
     /// Identity of `text`.
     pub hash: ContentHash,
     /// Normal form, in order.
-    pub blocks: Vec<Block>,
+    pub blocks: Arc<[Block]>,
+}
+
+impl Unit<'_> {
+    /// The unit by itself, for who keeps it longer than the body.
+    pub fn into_owned(self) -> Unit<'static> {
+        Unit { text: Cow::Owned(self.text.into_owned()), ..self }
+    }
 }
 
 /// A tool result that a request brings.
@@ -209,7 +219,7 @@ pub struct ToolResult {
 
 /// A request read into units.
 #[derive(Debug, Clone)]
-pub struct ParsedRequest {
+pub struct ParsedRequest<'a> {
     /// The API.
     pub api: Api,
     /// The model asked for.
@@ -219,7 +229,7 @@ pub struct ParsedRequest {
     /// Top-level fields that are no part of the prompt, as a JSON object.
     pub params: String,
     /// Prompt order: system, tools, messages; of a raw prompt its pieces.
-    pub units: Vec<Unit>,
+    pub units: Vec<Unit<'a>>,
     /// The body with its units cut out.
     pub template: String,
     /// Messages, system roles included; of Responses the input items.
@@ -239,7 +249,7 @@ pub struct ParsedRequest {
     pub utility_hint: bool,
 }
 
-impl ParsedRequest {
+impl ParsedRequest<'_> {
     /// Identity of the whole body: equal where every byte is. The texts, which have hashes, are not hashed
     /// again.
     pub fn identity(&self) -> ContentHash {

@@ -25,11 +25,8 @@ pub fn body_parts(body: &str) -> Option<Vec<BodyPart>> {
         let is_id = || ["user", "safety_identifier"].iter().any(|name| member.is_named(body, name));
         let is_account = value.starts_with('"') && value.len() > 2 && is_id();
         let first = value.strip_prefix('[').unwrap_or_default().trim_start();
-        let elements = if first.starts_with(['{', '"']) {
-            scan::elements(body, member.value.start)?
-        } else {
-            vec![member.value]
-        };
+        let elements =
+            if first.starts_with(['{', '"']) { member.elements(body)? } else { vec![member.value] };
         parts.extend(elements.into_iter().map(|span| BodyPart { span, is_account }));
     }
     Some(parts)

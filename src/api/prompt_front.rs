@@ -143,7 +143,7 @@ fn string_member(text: &str, members: &[Member], name: &str) -> Option<usize> {
 
 /// Where the first tool that the client runs is described; those that run on a server have no schema.
 fn tool_place(text: &str, tools: &Member) -> Option<Place> {
-    scan::elements(text, tools.value.start)?.iter().find_map(|tool| {
+    tools.elements(text)?.iter().find_map(|tool| {
         let (members, _) = scan::members(text, tool.start)?;
         let (start, members) = match member(text, &members, "function") {
             Some(function) => (function.value.start, scan::members(text, function.value.start)?.0),

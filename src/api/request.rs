@@ -7,6 +7,8 @@
 //! A raw prompt (Completions) is cut into pieces of even length, so that a prompt that grows from turn
 //! to turn shares all its whole pieces with the one before and is not stored again and again.
 
+use std::borrow::Cow;
+
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
@@ -30,7 +32,7 @@ pub struct ParseError {
 }
 
 /// Reads a (decoded) body by itself.
-pub fn parse_request(api: Api, body: &[u8]) -> Result<ParsedRequest, ParseError> {
+pub fn parse_request(api: Api, body: &[u8]) -> Result<ParsedRequest<'_>, ParseError> {
     RequestReader::new(0).read(api, body)
 }
 
@@ -50,7 +52,7 @@ impl RequestReader {
     }
 
     /// Reads a (decoded) body; the result is that of [`parse_request`].
-    pub fn read(&mut self, api: Api, body: &[u8]) -> Result<ParsedRequest, ParseError> {
+    pub fn read<'a>(&mut self, api: Api, body: &'a [u8]) -> Result<ParsedRequest<'a>, ParseError> {
         let read = read_request(api, body, &mut self.known, &mut self.work);
         read.map_err(|message| ParseError { api: api.as_str(), message })
     }
@@ -63,13 +65,13 @@ impl RequestReader {
 
 /// Cuts nothing: the whole body as one raw unit with its template, for bodies that do not parse.
 /// The text of a body that is not UTF-8 is base64, and its template says so.
-pub fn raw_request(body: &[u8]) -> (Unit, String) {
+pub fn raw_request(body: &[u8]) -> (Unit<'_>, String) {
     let (template, text) = template::whole_body(body);
     let unit = Unit {
         kind: UnitKind::Raw,
-        role: String::new(),
+        role: Cow::Borrowed(""),
         hash: ContentHash::of(text.as_bytes()),
-        blocks: vec![normal_form::opaque_block(&text)],
+        blocks: [normal_form::opaque_block(&text)].into(),
         text,
     };
     (unit, template)
@@ -77,7 +79,7 @@ pub fn raw_request(body: &[u8]) -> (Unit, String) {
 
 /// The units of a reply's output items, as they stand in the prompt of a request that names the response
 /// instead of sending them back.
-pub fn item_units(items: &[String]) -> Vec<Unit> {
+pub fn item_units(items: &[String]) -> Vec<Unit<'_>> {
     let mut units = Vec::new();
     for item in items {
         let mut known = KnownUnits::new(0);
@@ -91,32 +93,32 @@ pub fn item_units(items: &[String]) -> Vec<Unit> {
 }
 
 /// A unit by itself, from its JSON; none where that is not what the kind asks for.
-pub fn unit_of(api: Api, kind: UnitKind, json: &str) -> Option<Unit> {
+pub fn unit_of(api: Api, kind: UnitKind, json: &str) -> Option<Unit<'static>> {
     if matches!(kind, UnitKind::Prompt | UnitKind::Raw) {
         return None;
     }
     let mut known = KnownUnits::new(0);
     let mut reader = UnitReader::new(api, json, &mut known);
     reader.add(kind, 0..json.len()).ok()?;
-    reader.units.pop()
+    reader.units.pop().map(Unit::into_owned)
 }
 
 /// Puts units that the server keeps before the messages of a request, so that its prompt is whole. The
 /// body that is rebuilt stays the one that was sent.
-pub fn put_before_messages(request: &mut ParsedRequest, kept: Vec<Unit>) {
-    let is_message = |unit: &Unit| unit.kind == UnitKind::Message;
+pub fn put_before_messages(request: &mut ParsedRequest<'_>, kept: Vec<Unit<'static>>) {
+    let is_message = |unit: &Unit<'_>| unit.kind == UnitKind::Message;
     let at = request.units.iter().position(is_message).unwrap_or(request.units.len());
     request.n_messages += kept.len() as u32;
     request.template = template::shifted(&request.template, at, kept.len());
     request.units.splice(at..at, kept);
 }
 
-fn read_request(
+fn read_request<'a>(
     api: Api,
-    body: &[u8],
+    body: &'a [u8],
     known: &mut KnownUnits,
     work: &mut ReadWork,
-) -> Result<ParsedRequest, String> {
+) -> Result<ParsedRequest<'a>, String> {
     let text = std::str::from_utf8(body).map_err(|error| format!("not UTF-8: {error}"))?;
     let mut reader = UnitReader::new(api, text, known);
     let parts = read_units(api, text, &mut reader);
@@ -145,7 +147,7 @@ fn read_request(
     })
 }
 
-fn read_units(api: Api, text: &str, reader: &mut UnitReader<'_>) -> Result<Parts, String> {
+fn read_units(api: Api, text: &str, reader: &mut UnitReader<'_, '_>) -> Result<Parts, String> {
     let (members, end) = scan::members(text, 0).ok_or("not a JSON object")?;
     if scan::skip_space(text.as_bytes(), end) != text.len() {
         return Err("more than a JSON object".to_owned());
@@ -288,7 +290,7 @@ fn list_spans(text: &str, member: &Member, name: &str) -> Result<Vec<Span>, Stri
     if value == "null" && name != "messages" {
         return Ok(Vec::new());
     }
-    scan::elements(text, member.value.start).ok_or_else(|| format!("`{name}` is not a list"))
+    member.elements(text).ok_or_else(|| format!("`{name}` is not a list"))
 }
 
 #[cfg(test)]

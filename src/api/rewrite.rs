@@ -36,7 +36,7 @@ pub fn reroled_system(api: Api, body: &[u8]) -> Option<Vec<u8>> {
     let (members, _) = scan::members(text, 0)?;
     let messages = members.iter().find(|member| member.is_named(text, "messages"))?;
     let mut roles: Vec<Span> = Vec::new();
-    for message in scan::elements(text, messages.value.start)? {
+    for message in messages.elements(text)? {
         let Some((fields, _)) = scan::members(text, message.start) else { continue };
         let role = fields.into_iter().find(|field| field.is_named(text, "role"));
         let name = role.as_ref().and_then(|role| string_at(text, &role.value));

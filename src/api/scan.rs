@@ -16,9 +16,16 @@ pub(super) struct Member {
     pub(super) key: Span,
     /// The value.
     pub(super) value: Span,
+    /// Elements of a list of objects, lists or strings, met on the way to its end: a long one is not read twice.
+    elements: Option<Vec<Span>>,
 }
 
 impl Member {
+    /// The elements, where the value is a list.
+    pub(super) fn elements(&self, text: &str) -> Option<Vec<Span>> {
+        self.elements.clone().or_else(|| elements(text, self.value.start))
+    }
+
     /// Whether the key says `name`, in whatever spelling.
     pub(super) fn is_named(&self, text: &str, name: &str) -> bool {
         self.name(text).is_some_and(|key| key == name)
@@ -44,23 +51,38 @@ pub(super) fn members(text: &str, at: usize) -> Option<(Vec<Member>, usize)> {
         let colon = skip_space(bytes, key_end);
         (*bytes.get(colon)? == b':').then_some(())?;
         let value_start = skip_space(bytes, colon + 1);
-        let value_end = value_end(bytes, value_start)?;
-        found.push(Member { key: key_start..key_end, value: value_start..value_end });
+        let (value_end, elements) = match long_list(bytes, value_start) {
+            Some((elements, end)) => (end, Some(elements)),
+            None => (value_end(bytes, value_start)?, None),
+        };
+        found.push(Member { key: key_start..key_end, value: value_start..value_end, elements });
         Some(value_end)
+    })?;
+    Some((found, end))
+}
+
+/// Elements and end of the list that starts at `at`; none of one of plain values, of which there may be as many as
+/// tokens, and none of what is no list.
+fn long_list(bytes: &[u8], at: usize) -> Option<(Vec<Span>, usize)> {
+    (*bytes.get(at)? == b'[').then_some(())?;
+    let first = *bytes.get(skip_space(bytes, at + 1))?;
+    matches!(first, b'{' | b'[' | b'"').then_some(())?;
+    list(bytes, at)
+}
+
+fn list(bytes: &[u8], at: usize) -> Option<(Vec<Span>, usize)> {
+    let mut found = Vec::new();
+    let end = each_entry(bytes, at, (b'[', b']'), |start| {
+        let end = value_end(bytes, start)?;
+        found.push(start..end);
+        Some(end)
     })?;
     Some((found, end))
 }
 
 /// The elements of the array that starts at `at`.
 pub(super) fn elements(text: &str, at: usize) -> Option<Vec<Span>> {
-    let bytes = text.as_bytes();
-    let mut found = Vec::new();
-    each_entry(bytes, at, (b'[', b']'), |start| {
-        let end = value_end(bytes, start)?;
-        found.push(start..end);
-        Some(end)
-    })?;
-    Some(found)
+    list(text.as_bytes(), at).map(|(elements, _)| elements)
 }
 
 /// The first thing that `find` makes of an element of the array that starts at `at`; what comes after

@@ -12,6 +12,7 @@
 //! of messages costs some bytes. Each cut says what was taken out of a unit at which byte of its text.
 //! `\x01base64:0\x03` stands for a body that is not text.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use base64::Engine as _;
@@ -45,10 +46,10 @@ pub(super) struct Place<'a> {
 
 /// Takes every `cache_control` member out of a unit's (valid) JSON, at any depth, each with one
 /// neighbouring comma, so that the rest stays valid.
-pub(super) fn cut_cache_control(json: &str) -> (String, Vec<Cut<'_>>) {
+pub(super) fn cut_cache_control(json: &str) -> (Cow<'_, str>, Vec<Cut<'_>>) {
     const KEY: &str = "\"cache_control\"";
     if !json.contains(KEY) {
-        return (json.to_owned(), Vec::new());
+        return (Cow::Borrowed(json), Vec::new());
     }
     let mut spans = Vec::new();
     // One entry per open container: for an object, where its next member starts from.
@@ -90,7 +91,8 @@ pub(super) fn cut_cache_control(json: &str) -> (String, Vec<Cut<'_>>) {
         }
         position += 1;
     }
-    take_out(json, &spans)
+    let (text, cuts) = take_out(json, &spans);
+    (Cow::Owned(text), cuts)
 }
 
 struct OpenObject {
@@ -193,10 +195,10 @@ fn open_run(template: &mut String, first: usize, last: usize, separator: &str) {
 }
 
 /// The template and stored text of a body that is kept whole.
-pub(super) fn whole_body(body: &[u8]) -> (String, String) {
+pub(super) fn whole_body(body: &[u8]) -> (String, Cow<'_, str>) {
     match std::str::from_utf8(body) {
-        Ok(text) => (format!("{OPEN}0{CLOSE}"), text.to_owned()),
-        Err(_) => (format!("{OPEN}{BASE64_MARK}0{CLOSE}"), BASE64.encode(body)),
+        Ok(text) => (format!("{OPEN}0{CLOSE}"), Cow::Borrowed(text)),
+        Err(_) => (format!("{OPEN}{BASE64_MARK}0{CLOSE}"), Cow::Owned(BASE64.encode(body))),
     }
 }
 

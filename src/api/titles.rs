@@ -166,7 +166,7 @@ fn offers_tools(body: &[u8]) -> Option<bool> {
     let text = std::str::from_utf8(body).ok()?;
     let (members, _) = scan::members(text, 0)?;
     let tools = members.iter().find(|member| member.is_named(text, "tools"));
-    let elements = tools.and_then(|tools| scan::elements(text, tools.value.start));
+    let elements = tools.and_then(|tools| tools.elements(text));
     Some(elements.is_some_and(|tools| !tools.is_empty()))
 }
 

@@ -3,6 +3,7 @@
 //! A unit whose bytes were read before is known by their hash and not parsed again. Where the units lie
 //! in the body is `request`'s to find.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -37,11 +38,11 @@ impl ReadWork {
 }
 
 /// Reads units one after another, in prompt order.
-pub(super) struct UnitReader<'a> {
+pub(super) struct UnitReader<'a, 'k> {
     api: Api,
     body: &'a str,
-    known: &'a mut KnownUnits,
-    pub(super) units: Vec<Unit>,
+    known: &'k mut KnownUnits,
+    pub(super) units: Vec<Unit<'a>>,
     pub(super) places: Vec<Place<'a>>,
     /// Text of the system prompt, by block or by message.
     pub(super) system_texts: Vec<Arc<str>>,
@@ -54,8 +55,8 @@ pub(super) struct UnitReader<'a> {
     pub(super) work: ReadWork,
 }
 
-impl<'a> UnitReader<'a> {
-    pub(super) fn new(api: Api, body: &'a str, known: &'a mut KnownUnits) -> Self {
+impl<'a, 'k> UnitReader<'a, 'k> {
+    pub(super) fn new(api: Api, body: &'a str, known: &'k mut KnownUnits) -> Self {
         Self {
             api,
             body,
@@ -101,7 +102,7 @@ impl<'a> UnitReader<'a> {
             kind,
             role: reading.role.clone(),
             hash: reading.hash.unwrap_or(key.sent),
-            blocks: reading.blocks.clone(),
+            blocks: Arc::clone(&reading.blocks),
             text,
         });
         background::rest();
@@ -139,7 +140,7 @@ impl<'a> UnitReader<'a> {
 fn read_unit(api: Api, kind: UnitKind, sent: &str) -> UnitReading {
     if matches!(kind, UnitKind::Prompt | UnitKind::Raw) {
         return UnitReading {
-            blocks: vec![normal_form::opaque_block(sent)],
+            blocks: [normal_form::opaque_block(sent)].into(),
             ..UnitReading::default()
         };
     }
@@ -148,11 +149,11 @@ fn read_unit(api: Api, kind: UnitKind, sent: &str) -> UnitReading {
     // None where it is nested too deep.
     let value: Option<Value> = serde_json::from_str(&text).ok();
     let blocks = value.as_ref().and_then(|value| blocks_of(api, kind, value));
-    let role = value.as_ref().map_or("", |value| role_of(api, kind, value)).to_owned();
+    let role = role_name(value.as_ref().map_or("", |value| role_of(api, kind, value)));
     let is_item = |value: &Value| api == Api::Responses && value["type"] == "item_reference";
     UnitReading {
         hash: (!cuts.is_empty()).then(|| ContentHash::of(text.as_bytes())),
-        blocks: blocks.unwrap_or_else(|| vec![normal_form::opaque_block(&text)]),
+        blocks: blocks.unwrap_or_else(|| vec![normal_form::opaque_block(&text)]).into(),
         cuts: cuts.iter().map(|cut| (cut.offset, cut.removed.len())).collect(),
         tool_results: value.as_ref().map_or_else(Vec::new, |it| results_of(api, kind, &role, it)),
         system_texts: value.as_ref().map_or_else(Vec::new, |it| system_texts_of(kind, &role, it)),
@@ -160,6 +161,13 @@ fn read_unit(api: Api, kind: UnitKind, sent: &str) -> UnitReading {
         is_json,
         role,
     }
+}
+
+/// The few roles that there are need no memory of their own.
+fn role_name(role: &str) -> Cow<'static, str> {
+    const USUAL: [&str; 6] = ["", "assistant", "developer", "system", "tool", "user"];
+    let usual = USUAL.into_iter().find(|usual| *usual == role);
+    usual.map_or_else(|| Cow::Owned(role.to_owned()), Cow::Borrowed)
 }
 
 fn blocks_of(api: Api, kind: UnitKind, value: &Value) -> Option<Vec<Block>> {

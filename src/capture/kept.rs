@@ -18,10 +18,10 @@ const MAX_BYTES: usize = 256 << 20;
 /// Responses by their id.
 #[derive(Debug)]
 pub(super) struct KeptResponses {
-    responses: HashMap<String, Vec<Arc<Unit>>>,
+    responses: HashMap<String, Vec<Arc<Unit<'static>>>>,
     /// Oldest first.
     order: VecDeque<String>,
-    texts: HashMap<ContentHash, Arc<Unit>>,
+    texts: HashMap<ContentHash, Arc<Unit<'static>>>,
     held_bytes: usize,
     max_responses: usize,
     max_bytes: usize,
@@ -46,14 +46,14 @@ impl KeptResponses {
     }
 
     /// The conversation up to the end of a response; none where it is not known.
-    pub(super) fn conversation(&self, response_id: &str) -> Option<Vec<Unit>> {
+    pub(super) fn conversation(&self, response_id: &str) -> Option<Vec<Unit<'static>>> {
         let units = self.responses.get(response_id)?;
         Some(units.iter().map(|unit| Unit::clone(unit)).collect())
     }
 
     /// Remembers a response whose prompt was whole. One that its server was told not to keep can be
     /// named by no one.
-    pub(super) fn remember(&mut self, request: &ParsedRequest, reply: &Reply) {
+    pub(super) fn remember(&mut self, request: &ParsedRequest<'_>, reply: &Reply) {
         let Some(id) = &reply.response_id else { return };
         if is_not_stored(&request.params) {
             return;
@@ -64,7 +64,7 @@ impl KeptResponses {
             self.order.retain(|other| other != id);
         }
         let messages = request.units.iter().filter(|unit| unit.kind == UnitKind::Message).cloned();
-        let units: Vec<Arc<Unit>> =
+        let units: Vec<Arc<Unit<'static>>> =
             messages.chain(item_units(&reply.items)).map(|unit| self.shared(unit)).collect();
         self.responses.insert(id.clone(), units);
         self.order.push_back(id.clone());
@@ -74,12 +74,12 @@ impl KeptResponses {
         }
     }
 
-    fn shared(&mut self, unit: Unit) -> Arc<Unit> {
+    fn shared(&mut self, unit: Unit<'_>) -> Arc<Unit<'static>> {
         if let Some(known) = self.texts.get(&unit.hash) {
             return Arc::clone(known);
         }
         self.held_bytes += unit.text.len();
-        let (hash, unit) = (unit.hash, Arc::new(unit));
+        let (hash, unit) = (unit.hash, Arc::new(unit.into_owned()));
         self.texts.insert(hash, Arc::clone(&unit));
         unit
     }
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
     use crate::api::{Api, parse_request};
 
-    fn request(body: &str) -> ParsedRequest {
+    fn request(body: &str) -> ParsedRequest<'_> {
         parse_request(Api::Responses, body.as_bytes()).unwrap()
     }
 
@@ -115,7 +115,7 @@ mod tests {
 
     fn texts(kept: &KeptResponses, id: &str) -> Option<Vec<String>> {
         let units = kept.conversation(id)?;
-        Some(units.into_iter().map(|unit| unit.text).collect())
+        Some(units.into_iter().map(|unit| unit.text.into_owned()).collect())
     }
 
     const HELLO: &str = r#"{"type":"message","role":"assistant","content":[]}"#;

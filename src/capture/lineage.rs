@@ -26,10 +26,10 @@ mod same_root;
 mod text;
 mod thread;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use self::same_root::SameRoot;
+use self::same_root::ByRoot;
 use self::text::{last_assistant_text, strings_of};
 use self::thread::{Last, Thread};
 use super::prompt::Prompt;
@@ -55,7 +55,7 @@ pub struct Seen<'a> {
     /// Not the agent's work: titles, summaries.
     pub utility: bool,
     /// Units in prompt order.
-    pub units: &'a [Unit],
+    pub units: &'a [Unit<'a>],
     /// Identity of the whole body.
     pub body: ContentHash,
     /// Arrival of the request.
@@ -116,12 +116,13 @@ type ThreadKey = u64;
 #[derive(Debug)]
 pub struct Lineage {
     threads: HashMap<ThreadKey, Thread>,
-    /// By named session (none: a session known by lineage alone) and root.
-    by_root: HashMap<(Option<Arc<str>>, u128), SameRoot>,
+    by_root: ByRoot,
     by_agent: HashMap<(Arc<str>, String), ThreadKey>,
     /// Sessions by the subagents that are named in them.
     agent_sessions: HashMap<String, Arc<str>>,
     sessions: HashMap<Arc<str>, Session>,
+    /// Those whose threads gave prompts to other agents.
+    spawning: HashSet<Arc<str>>,
     max_threads: usize,
     threads_opened: u64,
     sessions_opened: u64,
@@ -142,10 +143,11 @@ impl Lineage {
     pub fn new(max_threads: usize) -> Self {
         Self {
             threads: HashMap::new(),
-            by_root: HashMap::new(),
+            by_root: ByRoot::default(),
             by_agent: HashMap::new(),
             agent_sessions: HashMap::new(),
             sessions: HashMap::new(),
+            spawning: HashSet::new(),
             max_threads,
             threads_opened: 0,
             sessions_opened: 0,
@@ -185,11 +187,8 @@ impl Lineage {
         thread.used = placed;
         let new_units = prompt.units_unknown_to(&thread.last.prompt);
         thread.advance(seen, prompt, is_new);
-        if thread.agent.is_none()
-            && thread.first_answered
-            && let Some(same_root) = self.by_root.get_mut(&thread.root)
-        {
-            same_root.answered(key, thread.first);
+        if thread.agent.is_none() {
+            self.by_root.follow(key, thread);
         }
         let place = Place {
             session_id: thread.session.to_string(),
@@ -212,8 +211,7 @@ impl Lineage {
         if let Some(agent) = agent_of(seen) {
             return self.by_agent.get(&agent).copied();
         }
-        let root = (seen.session.map(Arc::from), prompt.root_key());
-        let candidates = self.by_root.get(&root)?.candidates(prompt);
+        let candidates = self.by_root.candidates(seen.session, prompt);
         // Only needed, and only then worth its price, to tell several threads apart.
         let reply = if candidates.len() > 1 { last_assistant_text(seen.units) } else { None };
         candidates
@@ -265,7 +263,7 @@ impl Lineage {
                 self.by_agent.insert(agent.clone(), key);
                 self.agent_sessions.insert(agent.1.clone(), Arc::clone(&session));
             }
-            None => self.by_root.entry(root.clone()).or_default().add(key),
+            None => self.by_root.add(key, root.clone()),
         }
         let parent_id = parent.and_then(|key| self.threads.get(&key)).map(|t| t.id.clone());
         let thread = Thread {
@@ -295,10 +293,10 @@ impl Lineage {
 
     /// The thread that gave another agent the prompt with which this request begins.
     fn spawner_of(&self, seen: &Seen<'_>) -> Option<ThreadKey> {
-        let known = |session: &Session| !session.spawns.is_empty();
+        let known = |name: &Arc<str>| self.sessions.get(name);
         let sessions: Vec<&Session> = match seen.session {
-            Some(named) => self.sessions.get(named).into_iter().filter(|s| known(s)).collect(),
-            None => self.sessions.values().filter(|session| known(session)).collect(),
+            Some(named) => self.spawning.get(named).and_then(known).into_iter().collect(),
+            None => self.spawning.iter().filter_map(known).collect(),
         };
         if sessions.is_empty() {
             return None;
@@ -329,8 +327,12 @@ impl Lineage {
     }
 
     fn remember_spawns(&mut self, key: ThreadKey, seen: &Seen<'_>) {
+        if seen.spawned_prompts.is_empty() {
+            return;
+        }
         let Some(thread) = self.threads.get(&key) else { return };
         let Some(session) = self.sessions.get_mut(&thread.session) else { return };
+        self.spawning.insert(Arc::clone(&thread.session));
         session.spawns.extend(seen.spawned_prompts.iter().map(|prompt| (key, prompt.clone())));
         let surplus = session.spawns.len().saturating_sub(REMEMBERED_SPAWNS);
         session.spawns.drain(..surplus);
@@ -356,16 +358,12 @@ impl Lineage {
             self.by_agent.remove(agent);
             self.agent_sessions.remove(&agent.1);
         }
-        if let Some(same_root) = self.by_root.get_mut(&thread.root) {
-            same_root.remove(key, thread.first);
-            if same_root.is_empty() {
-                self.by_root.remove(&thread.root);
-            }
-        }
+        self.by_root.remove(key, &thread);
         if let Some(session) = self.sessions.get_mut(&thread.session) {
             session.threads -= 1;
             if session.threads == 0 {
                 self.sessions.remove(&thread.session);
+                self.spawning.remove(&thread.session);
             }
         }
         Some(thread.id)

@@ -62,6 +62,7 @@ use self::token::Token;
 use self::upstream::Upstream;
 use crate::clock::Clock;
 use crate::error::{Error, Result};
+use crate::http::listen::listen;
 use crate::redact::Masker;
 use crate::shutdown::Shutdown;
 use crate::trace::writer::RowSender;
@@ -141,7 +142,7 @@ impl Capture {
         let upstream_tasks = TaskTracker::new();
         let engines = engines(&config, &upstream_tasks, clock)?;
         let bind = |source| Error::Bind { addr: config.listen, source };
-        let listener = TcpListener::bind(config.listen).await.map_err(bind)?;
+        let listener = listen(config.listen).map_err(bind)?;
         let local_addr = listener.local_addr().map_err(bind)?;
 
         let counters =

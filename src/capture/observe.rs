@@ -52,8 +52,8 @@ pub(super) struct Observer {
 }
 
 /// The request side of an exchange, read.
-struct RequestRead {
-    parsed: ParsedRequest,
+struct RequestRead<'a> {
+    parsed: ParsedRequest<'a>,
     body: ContentHash,
     note: Option<String>,
     server_history: Option<ServerHistory>,
@@ -85,8 +85,8 @@ impl Deref for Decoded {
     }
 }
 
-impl RequestRead {
-    fn new(parsed: ParsedRequest, body: ContentHash, note: Option<String>) -> Self {
+impl<'a> RequestRead<'a> {
+    fn new(parsed: ParsedRequest<'a>, body: ContentHash, note: Option<String>) -> Self {
         Self { parsed, body, note, server_history: None }
     }
 }
@@ -143,7 +143,8 @@ impl Observer {
         if let Some(redaction) = &mut self.redaction {
             redaction.names(&mut exchange.session, &mut exchange.path, &mut hints);
         }
-        let mut request = self.read_request(&mut exchange);
+        let body = self.request_body(&mut exchange);
+        let mut request = self.read_request(&exchange, &body);
         self.follow_kept(&mut request);
         background::rest();
         let mut response = read_response(&mut exchange, self.limit_bytes);
@@ -167,7 +168,7 @@ impl Observer {
         let request_id = format!("req-{}", exchange.number);
 
         for index in &place.new_units {
-            self.rows.send_blocking(unit_row(&request.parsed.units[*index]));
+            self.rows.send_blocking(UnitRow::from(&request.parsed.units[*index]));
         }
         let own_ms = hints.tool_durations();
         let results = &request.parsed.tool_results;
@@ -182,7 +183,7 @@ impl Observer {
     }
 
     /// Puts what the server keeps of the conversation before what the request says.
-    fn follow_kept(&mut self, request: &mut RequestRead) {
+    fn follow_kept(&mut self, request: &mut RequestRead<'_>) {
         request.server_history = match &request.parsed.kept {
             Kept::Nothing => None,
             Kept::Unnamed => Some(ServerHistory::Unknown),
@@ -199,34 +200,43 @@ impl Observer {
         }
     }
 
-    fn read_request(&mut self, exchange: &mut Exchange) -> RequestRead {
-        let api = exchange.api;
+    /// The request's body without its content coding, masked where it is to be; else why it is not there.
+    fn request_body(&mut self, exchange: &mut Exchange) -> Result<Decoded, String> {
         let body = match exchange.request.take() {
             Some(copied) => self.decoded(copied, &exchange.headers),
             None => Err("request body was not read".to_owned()),
         };
-        let body = match &mut self.redaction {
+        match &mut self.redaction {
             Some(redaction) => {
                 body.and_then(|body| redaction.body(body.into_bytes())).map(Decoded::Own)
             }
             None => body,
-        };
+        }
+    }
+
+    fn read_request<'a>(
+        &mut self,
+        exchange: &Exchange,
+        body: &'a Result<Decoded, String>,
+    ) -> RequestRead<'a> {
+        let api = exchange.api;
         match body {
-            Ok(body) => match self.reader.read(api, &body) {
+            Ok(body) => match self.reader.read(api, body) {
                 Ok(parsed) => {
                     let identity = parsed.identity();
                     RequestRead::new(parsed, identity, None)
                 }
                 Err(error) => {
-                    let (unit, template) = request::raw_request(&body);
+                    let (unit, template) = request::raw_request(body);
                     let parsed = unread(api, vec![unit], template);
-                    RequestRead::new(parsed, ContentHash::of(&body), Some(error.to_string()))
+                    RequestRead::new(parsed, ContentHash::of(body), Some(error.to_string()))
                 }
             },
             Err(note) => {
                 let parsed = unread(api, Vec::new(), String::new());
                 // No two bodies that were not read are taken for the same one.
-                RequestRead::new(parsed, ContentHash(u128::from(exchange.number)), Some(note))
+                let identity = ContentHash(u128::from(exchange.number));
+                RequestRead::new(parsed, identity, Some(note.clone()))
             }
         }
     }
@@ -252,7 +262,7 @@ impl Observer {
         &mut self,
         exchange: &Exchange,
         hints: &AgentHints,
-        request: &RequestRead,
+        request: &RequestRead<'_>,
         response: &Response,
     ) -> Place {
         let parsed = &request.parsed;
@@ -289,7 +299,7 @@ impl Observer {
         &self,
         exchange: &Exchange,
         hints: &AgentHints,
-        request: RequestRead,
+        request: RequestRead<'_>,
         response: &Response,
         place: &Place,
         request_id: String,
@@ -302,7 +312,7 @@ impl Observer {
         let notes = [response.error.clone(), request.note].into_iter().flatten();
         let error = notes.reduce(|all, note| format!("{all}; {note}"));
         let new_units = parsed.units.iter().skip(place.n_shared_units as usize);
-        let new_texts: Vec<&str> = new_units.map(|unit| unit.text.as_str()).collect();
+        let new_texts: Vec<&str> = new_units.map(|unit| &*unit.text).collect();
         TurnRow {
             run_id: self.run_id.clone(),
             session_id: place.session_id.clone(),
@@ -362,7 +372,7 @@ impl Observer {
 }
 
 /// A request of which nothing but the whole body, or nothing at all, is known.
-fn unread(api: Api, units: Vec<Unit>, template: String) -> ParsedRequest {
+fn unread(api: Api, units: Vec<Unit<'_>>, template: String) -> ParsedRequest<'_> {
     ParsedRequest {
         api,
         model: None,
@@ -389,16 +399,6 @@ fn is_local(exchange: &Exchange) -> bool {
 fn changes_of(exchange: &Exchange) -> Option<Vec<String>> {
     let names = exchange.changes.iter().map(|name| (*name).to_owned());
     Some(names.collect::<Vec<_>>()).filter(|names| !names.is_empty())
-}
-
-fn unit_row(unit: &Unit) -> UnitRow {
-    UnitRow {
-        hash: unit.hash.hex(),
-        kind: unit.kind.as_str().to_owned(),
-        role: unit.role.clone(),
-        n_bytes: unit.text.len() as u64,
-        text: unit.text.clone(),
-    }
 }
 
 /// Prompts that the reply's calls give to other agents.

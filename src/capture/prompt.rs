@@ -4,8 +4,9 @@
 //! told whether a later prompt goes on from there. Ephemeral blocks are left out, so that a reminder
 //! which moves breaks no run.
 
-use std::collections::HashSet;
 use std::ops::Range;
+
+use foldhash::HashSet;
 
 use crate::api::{ContentHash, Unit, UnitKind};
 
@@ -33,8 +34,8 @@ struct UnitMark {
 }
 
 impl Prompt {
-    pub(super) fn of(units: &[Unit]) -> Self {
-        let says_something = |unit: &Unit| unit.blocks.iter().any(|block| !block.ephemeral);
+    pub(super) fn of(units: &[Unit<'_>]) -> Self {
+        let says_something = |unit: &Unit<'_>| unit.blocks.iter().any(|block| !block.ephemeral);
         let first_user = units.iter().position(|unit| is_user(unit) && says_something(unit));
         let first_user = first_user.or_else(|| units.iter().position(is_user));
         let mut prompt = Self::default();
@@ -66,14 +67,15 @@ impl Prompt {
             let ends_value = |c: char| matches!(c, '"' | ']') || c.is_ascii_whitespace();
             prompt.tail = Some(last.text.trim_end_matches(ends_value).into());
             // A raw prompt has no system and no user to be known by: all of it must come again.
-            (prompt.root_key, prompt.root_len) = (RAW_ROOT, 0);
+            prompt.root_len = 0;
+            prompt.root_key = prompt.beginnings().last().unwrap_or(RAW_ROOT);
         }
         prompt
     }
 
     /// Whether a raw prompt goes on from an earlier one, all of which it then begins with. Of other
     /// prompts this says nothing.
-    pub(super) fn goes_on_from(&self, units: &[Unit], earlier: &Self) -> bool {
+    pub(super) fn goes_on_from(&self, units: &[Unit<'_>], earlier: &Self) -> bool {
         let Some(tail) = &earlier.tail else { return self.tail.is_none() };
         let whole = earlier.units.len() - 1;
         if whole == 0 && tail.len() <= 1 {
@@ -108,8 +110,25 @@ impl Prompt {
         self.root_len
     }
 
+    /// What a thread with this last prompt is found by. Of a raw prompt: its pieces but the last.
     pub(super) fn root_key(&self) -> u128 {
         self.root_key
+    }
+
+    /// What the threads are found by that this prompt may continue.
+    pub(super) fn root_keys(&self) -> Vec<u128> {
+        if self.is_raw() { self.beginnings().collect() } else { vec![self.root_key] }
+    }
+
+    /// Keys of a raw prompt's beginnings, whole pieces each, from none to all but the last.
+    fn beginnings(&self) -> impl Iterator<Item = u128> + '_ {
+        let mut key = RAW_ROOT;
+        let whole = self.blocks.len().saturating_sub(1);
+        let longer = self.blocks[..whole].iter().map(move |block| {
+            key = folded(key, *block);
+            key
+        });
+        std::iter::once(RAW_ROOT).chain(longer)
     }
 
     /// Identity of the whole conversation.
@@ -163,15 +182,19 @@ impl Prompt {
     }
 }
 
-/// The root of every raw prompt.
-const RAW_ROOT: u128 = 1;
+/// The root of every raw prompt that is not longer than a piece.
+const RAW_ROOT: u128 = 2;
 
-fn is_user(unit: &Unit) -> bool {
+fn is_user(unit: &Unit<'_>) -> bool {
     unit.kind == UnitKind::Message && unit.role == "user"
 }
 
 /// Order matters; collisions do no harm, because runs are compared block by block.
 fn fold(hashes: impl Iterator<Item = u128>) -> u128 {
+    hashes.fold(1, folded)
+}
+
+fn folded(key: u128, hash: u128) -> u128 {
     const ODD: u128 = 0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835;
-    hashes.fold(1, |key, hash| (key.rotate_left(29) ^ hash).wrapping_mul(ODD))
+    (key.rotate_left(29) ^ hash).wrapping_mul(ODD)
 }

@@ -172,7 +172,7 @@ mod tests {
                 "{body}"
             );
             let parsed = parse_request(Api::Messages, body.as_bytes()).unwrap();
-            let texts: Vec<&str> = parsed.units.iter().map(|unit| unit.text.as_str()).collect();
+            let texts: Vec<&str> = parsed.units.iter().map(|unit| &*unit.text).collect();
             assert_eq!(rebuild_body(&parsed.template, &texts).unwrap(), body.as_bytes());
         }
         // Two addresses, a name and an account; what is known is found and not searched again.

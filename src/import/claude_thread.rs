@@ -33,7 +33,7 @@ pub(super) struct Thread {
     name: String,
     kind: TurnKind,
     /// Prompts are beginnings of these; a rewind or a compaction opens another one.
-    conversations: Vec<Vec<Unit>>,
+    conversations: Vec<Vec<Unit<'static>>>,
     /// Content of user records since the last reply.
     pending: Vec<String>,
     pending_time: Option<f64>,
@@ -150,7 +150,7 @@ impl Thread {
         }
     }
 
-    fn conversation(&self) -> &Vec<Unit> {
+    fn conversation(&self) -> &Vec<Unit<'static>> {
         &self.conversations[self.conversations.len() - 1]
     }
 

@@ -45,7 +45,7 @@ pub(super) struct Reported {
 #[derive(Debug)]
 pub(super) struct Thread {
     /// Prompts are beginnings of these; a compaction opens another one.
-    conversations: Vec<Vec<Unit>>,
+    conversations: Vec<Vec<Unit<'static>>>,
     turns: Vec<TurnDraft>,
     calls: HashMap<String, (usize, usize)>,
     /// The turn whose output is coming.
@@ -207,7 +207,7 @@ impl Thread {
     /// The prompt begins anew with what is left of the history.
     pub(super) fn compacted(&mut self, summary: &str, history: Option<&[Box<RawValue>]>) {
         let system = self.conversation().iter().take_while(|unit| unit.kind == UnitKind::System);
-        let system: Vec<Unit> = system.cloned().collect();
+        let system: Vec<Unit<'static>> = system.cloned().collect();
         self.conversations.push(system);
         self.open = None;
         if let Some(items) = history {
@@ -223,7 +223,7 @@ impl Thread {
         self.push(UnitKind::Message, &message.to_string());
     }
 
-    fn conversation(&self) -> &Vec<Unit> {
+    fn conversation(&self) -> &Vec<Unit<'static>> {
         &self.conversations[self.conversations.len() - 1]
     }
 

@@ -58,7 +58,7 @@ pub(super) fn record(json: &str, name: &str, drafts: &mut Drafts) -> Result<(), 
         calls: HashMap::new(),
         turns: Vec::new(),
     };
-    let mut units: Vec<Unit> = Vec::new();
+    let mut units: Vec<Unit<'static>> = Vec::new();
     for tool in record.tools.iter().flatten() {
         units.extend(unit_of(Api::Chat, UnitKind::Tool, tool.get()));
     }
@@ -158,7 +158,7 @@ pub(super) fn agentperf(json: &str, drafts: &mut Drafts) -> Result<(), String> {
     let thread_id = row.conversation_id.to_string();
     let tools = row.tools.iter().flatten().map(|tool| (UnitKind::Tool, tool));
     let messages = row.messages.iter().map(|message| (UnitKind::Message, message));
-    let units: Option<Vec<Unit>> =
+    let units: Option<Vec<Unit<'static>>> =
         tools.chain(messages).map(|(kind, raw)| unit_of(Api::Chat, kind, raw.get())).collect();
     let units = units.ok_or("a message is no object")?;
     let prompt = match units.len() {

@@ -95,7 +95,7 @@ pub(super) enum PromptDraft {
 #[derive(Debug, Default)]
 pub(super) struct Drafts {
     /// Conversations that only grow: a turn's prompt is the beginning of one.
-    pub(super) conversations: Vec<Vec<Unit>>,
+    pub(super) conversations: Vec<Vec<Unit<'static>>>,
     /// In the order of their requests within each thread.
     pub(super) turns: Vec<TurnDraft>,
     /// Rows of other tables, as the source has them.

@@ -5,7 +5,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::draft::{Drafts, PromptDraft, Times, Tokens, TurnDraft, calls_of};
-use crate::api::{Api, ReplyDecoder, parse_request};
+use crate::api::{Api, ReplyDecoder, Unit, parse_request};
 use crate::trace::Row;
 use crate::trace::record::{EngineMetricsRow, Outcome, TurnKind};
 
@@ -76,7 +76,7 @@ pub(super) fn clawperf(json: &str, session: &str, drafts: &mut Drafts) -> Result
         error: claw.error,
         ..TurnDraft::default()
     });
-    drafts.conversations.push(parsed.units);
+    drafts.conversations.push(parsed.units.into_iter().map(Unit::into_owned).collect());
     Ok(())
 }
 

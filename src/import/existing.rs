@@ -8,13 +8,13 @@ use std::path::Path;
 
 use sha2::{Digest, Sha256};
 
-use super::lines::hex;
 use super::parallel;
 use super::rows::RowMaker;
 use super::sources::{Piece, absolute};
 use super::state::{Known, State};
 use super::update::{Change, Decision, Now, change, decide, is_reason};
 use crate::error::{Error, Result};
+use crate::hex::hex;
 use crate::trace::record::TurnRow;
 use crate::trace::{Manifest, Run, RunKind, Table};
 

@@ -13,6 +13,7 @@ use sha2::{Digest, Sha256};
 
 use super::problems::Problems;
 use crate::error::{Error, Result};
+use crate::hex::hex;
 
 /// A longer line is left out: no agent's record comes near it.
 pub(super) const LONGEST_LINE: usize = 64 << 20;
@@ -52,12 +53,6 @@ impl Tally {
         tally.0 += bytes.len() as u64;
         tally.1.update(bytes);
     }
-}
-
-/// Bytes as hex digits.
-pub(super) fn hex(bytes: &[u8]) -> String {
-    let digit = |nibble: u8| char::from_digit(u32::from(nibble), 16).unwrap_or_default();
-    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
 /// A file that tallies what is read of it.

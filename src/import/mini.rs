@@ -53,7 +53,7 @@ pub(super) fn trajectory(json: &str, name: &str, drafts: &mut Drafts) -> Result<
 struct Reader {
     session_id: String,
     conversation: usize,
-    units: Vec<Unit>,
+    units: Vec<Unit<'static>>,
     /// When the last input was there.
     asked: Option<f64>,
     calls: HashMap<String, (usize, usize)>,

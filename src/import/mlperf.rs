@@ -60,7 +60,7 @@ pub(super) fn read(path: &Path, tally: &Tally, problems: &mut Problems) -> Resul
 
 struct Conversation {
     name: String,
-    units: Vec<Unit>,
+    units: Vec<Unit<'static>>,
     turns: Vec<TurnDraft>,
     wait_s: Option<f64>,
 }

@@ -138,7 +138,7 @@ struct Reader<'a> {
     thread_id: String,
     parent: Option<String>,
     conversation: usize,
-    units: Vec<Unit>,
+    units: Vec<Unit<'static>>,
     /// When the last result of the step before was there.
     asked: Option<f64>,
     drafts: &'a mut Drafts,

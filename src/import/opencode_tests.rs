@@ -57,8 +57,7 @@ fn messages_of_the_assistant_are_turns() {
         [("c1", Some(200.0), Some(3), Some(false)), ("c2", Some(50.0), Some(2), Some(true))]
     );
     let PromptDraft::Units { n, .. } = second.prompt else { panic!("no units") };
-    let units: Vec<&str> =
-        drafts.conversations[0][..n].iter().map(|unit| unit.role.as_str()).collect();
+    let units: Vec<&str> = drafts.conversations[0][..n].iter().map(|unit| &*unit.role).collect();
     assert_eq!(units, ["user", "assistant", "tool", "tool"]);
     assert!(!drafts.conversations[0][0].text.contains("hidden"));
 }

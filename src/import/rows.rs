@@ -137,7 +137,11 @@ impl RowMaker {
 
     /// The rows of one turn; none of a turn that another file has told already. `conversations` are those
     /// of its drafts.
-    pub(super) fn rows(&mut self, mut draft: TurnDraft, conversations: &[Vec<Unit>]) -> Vec<Row> {
+    pub(super) fn rows(
+        &mut self,
+        mut draft: TurnDraft,
+        conversations: &[Vec<Unit<'static>>],
+    ) -> Vec<Row> {
         self.follow(&mut draft);
         let told = self.linked.take(&mut draft);
         let units = match draft.prompt {
@@ -158,7 +162,7 @@ impl RowMaker {
             self.sessions.insert(draft.session_id.clone());
         }
         let new = units.iter().filter(|unit| self.written.insert(unit.hash));
-        let mut rows: Vec<Row> = new.map(|unit| Row::from(unit_row(unit))).collect();
+        let mut rows: Vec<Row> = new.map(|unit| Row::from(UnitRow::from(unit))).collect();
         let mut row = self.turn_row(&mut draft, units);
         if told.waited_for_others {
             row.residual_wait_ms = row.tool_exec_ms.take();
@@ -205,7 +209,7 @@ impl RowMaker {
     }
 
     /// Texts of the draft are moved, not copied: there are as many drafts as turns.
-    fn turn_row(&mut self, draft: &mut TurnDraft, units: &[Unit]) -> TurnRow {
+    fn turn_row(&mut self, draft: &mut TurnDraft, units: &[Unit<'_>]) -> TurnRow {
         let thread = entry(&mut self.threads, &draft.thread_id);
         let turn = thread.turns;
         let prompt = Prompt::of(draft, units, thread);
@@ -368,7 +372,7 @@ struct Prompt {
 }
 
 impl Prompt {
-    fn of(draft: &TurnDraft, units: &[Unit], thread: &mut Thread) -> Self {
+    fn of(draft: &TurnDraft, units: &[Unit<'_>], thread: &mut Thread) -> Self {
         let mut prompt = match &draft.prompt {
             PromptDraft::Counts => Self::default(),
             PromptDraft::Blocks { hashes, size } => Self {
@@ -384,7 +388,7 @@ impl Prompt {
         prompt
     }
 
-    fn of_units(draft: &TurnDraft, units: &[Unit], thread: &mut Thread) -> Self {
+    fn of_units(draft: &TurnDraft, units: &[Unit<'_>], thread: &mut Thread) -> Self {
         let api = draft.api.unwrap_or(Api::Chat);
         let n_shared = units
             .iter()
@@ -392,7 +396,7 @@ impl Prompt {
             .take_while(|(unit, before)| unit.hash == **before)
             .count();
         thread.units = units.iter().map(|unit| unit.hash).collect();
-        let new: Vec<&str> = units[n_shared..].iter().map(|unit| unit.text.as_str()).collect();
+        let new: Vec<&str> = units[n_shared..].iter().map(|unit| &*unit.text).collect();
         let kinds: Vec<_> = units.iter().map(|unit| unit.kind).collect();
         let params = params(draft);
         Self {
@@ -448,16 +452,6 @@ fn blocks_json(blocks: &[ReplyBlock]) -> String {
         String::new()
     } else {
         serde_json::to_string(blocks).unwrap_or_default()
-    }
-}
-
-fn unit_row(unit: &Unit) -> UnitRow {
-    UnitRow {
-        hash: unit.hash.hex(),
-        kind: unit.kind.as_str().to_owned(),
-        role: unit.role.clone(),
-        n_bytes: unit.text.len() as u64,
-        text: unit.text.clone(),
     }
 }
 

@@ -35,11 +35,11 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
 use crate::clock::Clock;
 use crate::error::{Error, Result};
+use crate::http::listen::listen;
 use crate::shutdown::Shutdown;
 
 use engine::{Engine, SharedMetrics, with_metrics};
@@ -176,7 +176,7 @@ impl Simulator {
             seed: config.seed,
         };
         let bind_error = |source| Error::Bind { addr: config.listen, source };
-        let listener = TcpListener::bind(config.listen).await.map_err(bind_error)?;
+        let listener = listen(config.listen).map_err(bind_error)?;
         let local_addr = listener.local_addr().map_err(bind_error)?;
 
         let shutdown = Shutdown::new(DRAIN);

@@ -31,10 +31,10 @@ pub(crate) struct UnitsKnown {
 
 /// One request and its reply, as they stood on the wire.
 #[derive(Debug)]
-pub(crate) struct TurnParts {
+pub(crate) struct TurnParts<'a> {
     pub(crate) thread: usize,
     pub(crate) turn: usize,
-    pub(crate) parsed: ParsedRequest,
+    pub(crate) parsed: ParsedRequest<'a>,
     pub(crate) reply: Reply,
 }
 
@@ -95,7 +95,7 @@ impl<'a> SessionRows<'a> {
     }
 
     /// Adds a turn: its row, its new units, its calls, and the results of the calls before it.
-    pub(crate) fn turn(&mut self, parts: &TurnParts) {
+    pub(crate) fn turn(&mut self, parts: &TurnParts<'_>) {
         let plan = &self.plan.threads[parts.thread].turns[parts.turn];
         let request_time = self.time(plan.start_us);
         for result in &parts.parsed.tool_results {
@@ -109,7 +109,7 @@ impl<'a> SessionRows<'a> {
         }
         for unit in &parts.parsed.units {
             if self.known.written.insert(unit.hash) {
-                self.units.push(unit_row(unit));
+                self.units.push(UnitRow::from(unit));
             }
         }
         let row = self.turn_row(parts, plan);
@@ -119,14 +119,14 @@ impl<'a> SessionRows<'a> {
         self.turns.push(row);
     }
 
-    fn turn_row(&mut self, parts: &TurnParts, plan: &TurnPlan) -> TurnRow {
+    fn turn_row(&mut self, parts: &TurnParts<'_>, plan: &TurnPlan) -> TurnRow {
         let TurnParts { thread, turn, parsed, reply } = parts;
         let role = self.plan.threads[*thread].role;
         let n_shared = self.shared_units(*thread, &parsed.units);
         let tokens = self.tokens(parts, plan, n_shared);
         let timing = Timing::of(plan, tokens.osl);
         let new_units: Vec<&str> =
-            parsed.units[n_shared..].iter().map(|unit| unit.text.as_str()).collect();
+            parsed.units[n_shared..].iter().map(|unit| &*unit.text).collect();
         TurnRow {
             run_id: self.run_id.to_owned(),
             session_id: self.session_id.clone(),
@@ -188,14 +188,14 @@ impl<'a> SessionRows<'a> {
     }
 
     /// Leading units that the thread's last request had too.
-    fn shared_units(&self, thread: usize, units: &[Unit]) -> usize {
+    fn shared_units(&self, thread: usize, units: &[Unit<'_>]) -> usize {
         let before = self.last_units.get(&thread).map_or(&[][..], Vec::as_slice);
         units.iter().zip(before).take_while(|(unit, hash)| unit.hash == **hash).count()
     }
 
     /// Counts a turn's tokens. Cached is what the imagined engine still holds: the thread's last
     /// prompt, or on a first turn the system prompt and tools that another conversation has brought.
-    fn tokens(&mut self, parts: &TurnParts, plan: &TurnPlan, n_shared: usize) -> Tokens {
+    fn tokens(&mut self, parts: &TurnParts<'_>, plan: &TurnPlan, n_shared: usize) -> Tokens {
         let units = &parts.parsed.units;
         let common = units.iter().position(|unit| unit.role == "user").unwrap_or(0);
         let warm = units.first().is_some_and(|unit| !self.known.warm.insert(unit.hash));
@@ -214,7 +214,7 @@ impl<'a> SessionRows<'a> {
     }
 
     /// Rows of the reply's calls; they wait for their results.
-    fn open_calls(&mut self, parts: &TurnParts, plan: &TurnPlan, turn: &TurnRow) {
+    fn open_calls(&mut self, parts: &TurnParts<'_>, plan: &TurnPlan, turn: &TurnRow) {
         let calls = parts.reply.blocks.iter().filter_map(|block| match block {
             ReplyBlock::ToolCall { id, name, arguments } => Some((id, name, arguments)),
             _ => None,
@@ -289,18 +289,8 @@ fn ms(us: i64) -> f64 {
     elapsed_ms(0, us * 1000)
 }
 
-fn unit_row(unit: &Unit) -> UnitRow {
-    UnitRow {
-        hash: unit.hash.hex(),
-        kind: unit.kind.as_str().to_owned(),
-        role: unit.role.clone(),
-        n_bytes: unit.text.len() as u64,
-        text: unit.text.clone(),
-    }
-}
-
 /// Tokens of a unit: bytes of its text in groups of 4.
-pub(crate) fn unit_tokens(unit: &Unit) -> u64 {
+pub(crate) fn unit_tokens(unit: &Unit<'_>) -> u64 {
     (unit.text.len() as u64).div_ceil(4)
 }
 

@@ -105,7 +105,8 @@ impl Script<'_> {
         let mut last_text = String::new();
         for (turn_index, turn) in thread.turns.iter().enumerate() {
             self.ask(&mut conversation, turn, &results, brief);
-            let parsed = parse_request(plan.form.api(), &conversation.body())
+            let body = conversation.body();
+            let parsed = parse_request(plan.form.api(), &body)
                 .map_err(|error| Error::Internal(format!("synthetic request: {error}")))?;
             let (text, calls) = self.reply(turn);
             conversation.reply(text.as_deref(), &calls);

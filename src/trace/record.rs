@@ -9,6 +9,8 @@
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::api::Unit;
+
 /// The tables of a run directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Table {
@@ -294,6 +296,18 @@ pub struct UnitRow {
     pub text: String,
     /// Length of `text`.
     pub n_bytes: u64,
+}
+
+impl From<&Unit<'_>> for UnitRow {
+    fn from(unit: &Unit<'_>) -> Self {
+        Self {
+            hash: unit.hash.hex(),
+            kind: unit.kind.as_str().to_owned(),
+            role: unit.role.to_string(),
+            n_bytes: unit.text.len() as u64,
+            text: unit.text.to_string(),
+        }
+    }
 }
 
 /// One tool call that a model made.

@@ -23,7 +23,7 @@ fn a_responses_request_is_read_whole() {
     let kinds: Vec<(&str, &str, usize)> = request
         .units
         .iter()
-        .map(|unit| (unit.kind.as_str(), unit.role.as_str(), unit.blocks.len()))
+        .map(|unit| (unit.kind.as_str(), &*unit.role, unit.blocks.len()))
         .collect();
     assert_eq!(
         kinds,
@@ -56,7 +56,7 @@ fn a_responses_request_is_read_whole() {
 #[test]
 fn forms_and_hints_of_responses_requests() {
     let plain = parse_request(Api::Responses, br#"{"input":"hi","instructions":null}"#).unwrap();
-    assert_eq!((plain.units.len(), plain.units[0].role.as_str()), (1, "user"));
+    assert_eq!((plain.units.len(), &*plain.units[0].role), (1, "user"));
     assert_eq!(rebuilt(&plain), br#"{"input":"hi","instructions":null}"#);
     let item = parse_request(
         Api::Responses,
@@ -127,12 +127,12 @@ fn a_prompt_that_the_server_keeps_in_part_is_made_whole() {
         "input":[ {"type":"function_call_output","call_id":"c1","output":"ok","cache_control":1}, {"role":"user","content":"go"}],"x":1}"#;
     let mut request = parse_request(Api::Responses, body.as_bytes()).unwrap();
     let mut kept = vec![first.units[1].clone()];
-    kept.extend(item_units(&[reply.to_owned()]));
+    kept.extend(item_units(&[reply.to_owned()]).into_iter().map(Unit::into_owned));
     put_before_messages(&mut request, kept);
     // The body is what was sent; the prompt is whole.
     assert_eq!(String::from_utf8(rebuilt(&request)).unwrap(), body);
     assert_eq!(request.n_messages, 4);
-    let texts: Vec<&str> = request.units.iter().map(|unit| unit.text.as_str()).collect();
+    let texts: Vec<&str> = request.units.iter().map(|unit| &*unit.text).collect();
     assert_eq!(texts[2..4], ["\"hi\"", reply]);
     let whole = crate::api::whole_responses_body(&request.template, &texts).unwrap();
     let whole: Value = serde_json::from_slice(&whole).unwrap();
@@ -147,7 +147,7 @@ fn a_prompt_that_the_server_keeps_in_part_is_made_whole() {
     });
     assert_eq!(whole, expected);
     // One that told all by itself stays as it is.
-    let texts: Vec<&str> = first.units.iter().map(|unit| unit.text.as_str()).collect();
+    let texts: Vec<&str> = first.units.iter().map(|unit| &*unit.text).collect();
     let same = crate::api::whole_responses_body(&first.template, &texts).unwrap();
     assert_eq!(same, br#"{"instructions":"i","input":"hi"}"#);
 }

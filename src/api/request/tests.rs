@@ -23,7 +23,7 @@ const AGENT_BODY: &str = r#"{"model":"tiny","max_tokens":128,"stream":true,
   "metadata":{"user_id":"{\"device_id\":\"d\",\"session_id\":\"5e55\"}"}}"#;
 
 pub(super) fn rebuilt(request: &ParsedRequest) -> Vec<u8> {
-    let texts: Vec<&str> = request.units.iter().map(|unit| unit.text.as_str()).collect();
+    let texts: Vec<&str> = request.units.iter().map(|unit| &*unit.text).collect();
     rebuild_body(&request.template, &texts).expect("template fits")
 }
 
@@ -38,7 +38,7 @@ fn an_agents_request_is_read_whole() {
     let kinds: Vec<(&str, &str, usize)> = request
         .units
         .iter()
-        .map(|unit| (unit.kind.as_str(), unit.role.as_str(), unit.blocks.len()))
+        .map(|unit| (unit.kind.as_str(), &*unit.role, unit.blocks.len()))
         .collect();
     assert_eq!(
         kinds,
@@ -75,7 +75,7 @@ fn a_chat_request_keeps_its_system_messages_as_messages() {
     let body = r#"{"model":"m","tools":[],"messages":[{"role":"developer","content":"d"}, {"role":"user","content":"u"}, {"role":"assistant","content":null,"tool_calls":[{"id":"c1","type":"function","function":{"name":"bash","arguments":"{}"}}]}, {"role":"tool","tool_call_id":"c1","content":"four"}]}"#;
     let request = parse_request(Api::Chat, body.as_bytes()).unwrap();
     assert_eq!(rebuilt(&request), body.as_bytes());
-    let roles: Vec<&str> = request.units.iter().map(|unit| unit.role.as_str()).collect();
+    let roles: Vec<&str> = request.units.iter().map(|unit| &*unit.role).collect();
     assert_eq!(roles, ["developer", "user", "assistant", "tool"]);
     assert!(request.units.iter().all(|unit| unit.kind == UnitKind::Message));
     assert_eq!(
@@ -104,7 +104,7 @@ fn a_raw_prompt_is_cut_into_pieces_that_a_longer_one_shares() {
         assert_eq!(rebuilt(&request), body.as_bytes());
         assert_eq!(request.units.len(), pieces, "{prompt}");
         assert!(request.units.iter().all(|unit| unit.kind == UnitKind::Prompt));
-        let texts: String = request.units.iter().map(|unit| unit.text.as_str()).collect();
+        let texts: String = request.units.iter().map(|unit| &*unit.text).collect();
         assert_eq!(texts, prompt);
         assert_eq!((request.n_messages, request.n_tools), (0, 0));
         assert!(request.stream && request.tool_results.is_empty() && !request.utility_hint);
@@ -324,7 +324,7 @@ proptest! {
             _ => body,
         };
         let request = parse_request(api, body.as_bytes()).expect("of the API's form");
-        prop_assert_eq!(String::from_utf8(rebuilt(&request)).unwrap(), body);
+        prop_assert_eq!(String::from_utf8(rebuilt(&request)).unwrap(), &*body);
         for unit in &request.units {
             serde_json::from_str::<Value>(&unit.text).expect("valid");
         }
@@ -338,7 +338,7 @@ proptest! {
     ], rest in json(), left in space()) {
         let body = format!(r#"{{{left}"a":{rest},"prompt":{left}{prompt}{left},"b":{rest}}}"#);
         let request = parse_request(Api::Completions, body.as_bytes()).expect("of the API's form");
-        prop_assert_eq!(String::from_utf8(rebuilt(&request)).unwrap(), body);
+        prop_assert_eq!(String::from_utf8(rebuilt(&request)).unwrap(), &*body);
         serde_json::from_str::<Value>(&request.params).expect("valid");
     }
 

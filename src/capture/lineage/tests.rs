@@ -1,7 +1,7 @@
 //! Requests in the order in which they end, and the thread and turn that each must be given.
 
 use super::*;
-use crate::api::{Block, UnitKind};
+use crate::api::{Api, Block, UnitKind, parse_request};
 
 /// One request, written short. Units are words: `s:` a system block, `t:` a tool, `u:`, `a:`, `r:`
 /// messages of user, assistant and tool results, `x:` a bare line, `e:` a user message that is only a
@@ -40,7 +40,7 @@ fn request(prompt: &str, arrived_ms: i64, ended_ms: i64) -> Request<'_> {
     }
 }
 
-fn units(prompt: &str) -> Vec<Unit> {
+fn units(prompt: &str) -> Vec<Unit<'static>> {
     let unit = |word: &str| {
         let (kind, text) = word.split_once(':').unwrap();
         let (kind, role) = match kind {
@@ -57,7 +57,7 @@ fn units(prompt: &str) -> Vec<Unit> {
         let blocks = if bare { Vec::new() } else { text.split('+').map(block).collect() };
         let text = serde_json::json!({"role": role, "content": text}).to_string();
         let hash = ContentHash::of(text.as_bytes());
-        Unit { kind, role: role.to_owned(), text, hash, blocks }
+        Unit { kind, role: role.to_owned().into(), text: text.into(), hash, blocks: blocks.into() }
     };
     prompt.split_whitespace().map(unit).collect()
 }
@@ -119,27 +119,55 @@ fn a_growing_prompt_is_one_thread() {
 fn check_raw(prompts: &[(&str, &str)]) {
     let mut lineage = Lineage::new(100);
     for (index, (prompt, at)) in prompts.iter().enumerate() {
-        let body = format!(r#"{{"prompt":{prompt}}}"#);
-        let parsed =
-            crate::api::parse_request(crate::api::Api::Completions, body.as_bytes()).unwrap();
-        let place = lineage.place(&Seen {
-            session: None,
-            agent_id: None,
-            parent_agent: None,
-            subagent: false,
-            utility: false,
-            units: &parsed.units,
-            body: ContentHash::of(body.as_bytes()),
-            arrived_ns: index as i64 * 10,
-            ended_ns: index as i64 * 10 + 5,
-            end: AttemptEnd::Answered,
-            answered_calls: Vec::new(),
-            calls: Vec::new(),
-            spawned_prompts: Vec::new(),
-            reply_text: "",
-        });
+        let place = take_raw(&mut lineage, &format!(r#"{{"prompt":{prompt}}}"#), index as i64);
         assert_eq!(format!("{}#{}", place.thread_id, place.turn), *at, "prompt {index}");
     }
+}
+
+/// A request of Completions, the one after the one before it.
+fn take_raw(lineage: &mut Lineage, body: &str, index: i64) -> Place {
+    let parsed = parse_request(Api::Completions, body.as_bytes()).unwrap();
+    lineage.place(&Seen {
+        session: None,
+        agent_id: None,
+        parent_agent: None,
+        subagent: false,
+        utility: false,
+        units: &parsed.units,
+        body: ContentHash::of(body.as_bytes()),
+        arrived_ns: index * 10,
+        ended_ns: index * 10 + 5,
+        end: AttemptEnd::Answered,
+        answered_calls: Vec::new(),
+        calls: Vec::new(),
+        spawned_prompts: Vec::new(),
+        reply_text: "",
+    })
+}
+
+#[test]
+fn raw_prompts_that_begin_alike_are_found_without_looking_at_all_of_them() {
+    let body = |task: usize, turns: usize| {
+        let beginning = "You fix code. ".repeat(200);
+        let text = format!("{beginning}Task {task}. {}", "Then this and that. ".repeat(turns * 60));
+        format!(r#"{{"prompt":"{text}"}}"#)
+    };
+    let mut lineage = Lineage::new(1000);
+    for turn in 0..4 {
+        for task in 0..200 {
+            let body = body(task, turn);
+            let index = (turn * 200 + task) as i64;
+            let place = take_raw(&mut lineage, &body, index);
+            let thread = task + 1;
+            let at = (format!("auto-{thread}/{thread}"), turn as u32);
+            assert_eq!((place.thread_id, place.turn), at);
+        }
+    }
+    let body = body(7, 4);
+    let parsed = parse_request(Api::Completions, body.as_bytes()).unwrap();
+    let candidates = lineage.by_root.candidates(None, &Prompt::of(&parsed.units));
+    assert_eq!(candidates, [8]);
+    assert_eq!(lineage.by_root.len(), 200, "where a thread was found before, it is not any more");
 }
 
 #[test]
@@ -470,8 +498,8 @@ fn the_same_first_prompt_many_times_does_not_look_at_all_the_threads_before() {
         assert_eq!((again.thread_id, again.turn), (thread, 0), "a retry, {index}");
     }
     assert_eq!(lineage.threads_opened(), 1000);
-    let root = lineage.by_root.values().next().unwrap();
-    let candidates = |prompt: &str| root.candidates(&Prompt::of(&units(prompt))).len();
+    let candidates =
+        |prompt: &str| lineage.by_root.candidates(None, &Prompt::of(&units(prompt))).len();
     assert_eq!(candidates("s:sys u:task"), 0);
     assert_eq!(candidates("s:sys u:task a:1 r:1"), 1000);
 }

@@ -4,8 +4,9 @@ use crate::api::{ContentHash, Unit, UnitKind};
 
 /// Identity of what the assistant says last in a prompt. Some APIs tell a reply's text and its calls as
 /// several units: of those in a row the last one with text counts.
-pub(super) fn last_assistant_text(units: &[Unit]) -> Option<ContentHash> {
-    let is_assistant = |unit: &&Unit| unit.kind == UnitKind::Message && unit.role == "assistant";
+pub(super) fn last_assistant_text(units: &[Unit<'_>]) -> Option<ContentHash> {
+    let is_assistant =
+        |unit: &&Unit<'_>| unit.kind == UnitKind::Message && unit.role == "assistant";
     let last = units.iter().rposition(|unit| is_assistant(&unit))?;
     let row = units[..=last].iter().rev().take_while(is_assistant);
     let texts = row.map(|unit| content_text(&unit.text));

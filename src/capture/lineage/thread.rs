@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::super::prompt::Prompt;
+use super::same_root::Root;
 use super::{AttemptEnd, Seen, ThreadKey};
 use crate::api::ContentHash;
 use crate::clock::elapsed_ms;
@@ -13,7 +14,7 @@ pub(super) struct Thread {
     pub(super) id: String,
     pub(super) session: Arc<str>,
     /// How the thread is found again.
-    pub(super) root: (Option<Arc<str>>, u128),
+    pub(super) root: Root,
     pub(super) agent: Option<(Arc<str>, String)>,
     pub(super) parent: Option<ThreadKey>,
     pub(super) parent_id: Option<String>,

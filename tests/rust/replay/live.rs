@@ -33,14 +33,8 @@ fn recording(api: Api, bodies: &[Value]) -> (Run, tempfile::TempDir) {
             body_template: parsed.template,
             ..TurnRow::default()
         };
-        for unit in parsed.units {
-            assert!(rows.send_blocking(UnitRow {
-                hash: unit.hash.hex(),
-                kind: unit.kind.as_str().into(),
-                role: unit.role,
-                n_bytes: unit.text.len() as u64,
-                text: unit.text,
-            }));
+        for unit in &parsed.units {
+            assert!(rows.send_blocking(UnitRow::from(unit)));
         }
         assert!(rows.send_blocking(row));
     }

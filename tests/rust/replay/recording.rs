@@ -77,13 +77,7 @@ fn turn(api: Api, line: &str) -> (TurnRow, Vec<UnitRow>) {
     row.n_shared_units = if turn == 0 { 0 } else { 2 * turn };
     row.body_template = parsed.template;
     row.thread_id = thread;
-    let units = parsed.units.into_iter().map(|unit| UnitRow {
-        hash: unit.hash.hex(),
-        kind: unit.kind.as_str().into(),
-        role: unit.role,
-        n_bytes: unit.text.len() as u64,
-        text: unit.text,
-    });
+    let units = parsed.units.iter().map(UnitRow::from);
     (row, units.collect())
 }
 

@@ -153,13 +153,7 @@ fn request_bodies_come_back_byte_for_byte() {
     for (index, (api, body)) in bodies.iter().enumerate() {
         let parsed = parse_request(*api, body.as_bytes()).unwrap();
         for unit in &parsed.units {
-            writer.sender().send(UnitRow {
-                hash: unit.hash.hex(),
-                kind: unit.kind.as_str().into(),
-                role: unit.role.clone(),
-                text: unit.text.clone(),
-                n_bytes: unit.text.len() as u64,
-            });
+            writer.sender().send(UnitRow::from(unit));
         }
         writer.sender().send(TurnRow {
             unit_hashes: parsed.units.iter().map(|unit| unit.hash.hex()).collect(),
