@@ -123,7 +123,7 @@ fn streams(criterion: &mut Criterion) {
 fn requests(criterion: &mut Criterion) {
     let body = request_body();
     let request = parse_request(Api::Messages, &body).expect("a request");
-    let units: Vec<&str> = request.units.iter().map(|unit| unit.text.as_str()).collect();
+    let units: Vec<&str> = request.units.iter().map(|unit| &*unit.text).collect();
     let edits =
         [("model", Some(json!("other"))), ("metadata", None), ("max_tokens", Some(json!(7)))];
     let mut group = criterion.benchmark_group("request");

@@ -49,13 +49,7 @@ pub(crate) fn write_recording(script: &Script, dir: &Path) {
         let unit_hashes: Vec<String> = parsed.units.iter().map(|unit| unit.hash.hex()).collect();
         for unit in &parsed.units {
             if known.insert(unit.hash) {
-                rows.send_blocking(UnitRow {
-                    hash: unit.hash.hex(),
-                    kind: unit.kind.as_str().into(),
-                    role: unit.role.clone(),
-                    text: unit.text.clone(),
-                    n_bytes: unit.text.len() as u64,
-                });
+                rows.send_blocking(UnitRow::from(unit));
             }
         }
         rows.send_blocking(TurnRow {

@@ -132,6 +132,7 @@ pub struct Capture;
 
 impl Capture {
     /// Binds, and serves until the handle is stopped or `shutdown` is cancelled.
+    #[expect(clippy::unused_async, reason = "what it starts needs a runtime around its caller")]
     pub async fn start(
         config: CaptureConfig,
         rows: RowSender,

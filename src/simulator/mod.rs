@@ -165,6 +165,7 @@ impl Simulator {
     /// [`Error::Config`] for settings that no engine can run with, an unusable script or tokenizer
     /// file; [`Error::Io`] for a script that cannot be read; [`Error::Bind`] for an address that cannot
     /// be had.
+    #[expect(clippy::unused_async, reason = "what it starts needs a runtime around its caller")]
     pub async fn start(config: SimulatorConfig) -> Result<Self> {
         let sizes = config.sizes()?;
         let script = config.script.as_deref().map(Script::load).transpose()?;

@@ -18,7 +18,8 @@ fn recording(api: Api, bodies: &[Value]) -> (Run, tempfile::TempDir) {
     let writer = RunWriter::create(&path, manifest).unwrap();
     let rows = writer.sender();
     for (turn, body) in bodies.iter().enumerate() {
-        let parsed = parse_request(api, body.to_string().as_bytes()).unwrap();
+        let body = body.to_string();
+        let parsed = parse_request(api, body.as_bytes()).unwrap();
         let row = TurnRow {
             session_id: "s".into(),
             thread_id: "t".into(),
