@@ -119,6 +119,7 @@ impl RowSource {
     /// The turns of a batch.
     pub(super) fn parse(&self, batch: &Batch) -> (Drafts, Problems) {
         let (mut drafts, mut problems) = (Drafts::default(), Problems::default());
+        drafts.turns.reserve(batch.records.len());
         let mut start = 0;
         for (number, end) in &batch.records {
             let record = &batch.text[start..*end];

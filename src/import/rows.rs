@@ -4,13 +4,13 @@
 //! and counts give: the same derivations as in a recording. Holds per thread the hashes of its last prompt
 //! and the end of its last response, and per unit its hash.
 
-use std::collections::{HashMap, HashSet};
-
+use foldhash::{HashMap, HashSet};
 use serde::{Deserialize, Serialize};
 
 use super::draft::{CallDraft, PromptDraft, Times, Tokens, TurnDraft};
 use super::links::{Linked, Told};
 use crate::api::{Api, ContentHash, Reply, ReplyBlock, Unit, UnitKind, composed_template};
+use crate::error::Result;
 use crate::trace::Row;
 use crate::trace::record::{EngineJoin, ToolCallRow, TurnRow, UnitRow};
 
@@ -112,12 +112,12 @@ impl RowMaker {
     pub(super) fn new(run_id: &str) -> Self {
         Self {
             run_id: run_id.to_owned(),
-            threads: HashMap::new(),
-            sessions: HashSet::new(),
-            written: HashSet::new(),
-            identities: HashSet::new(),
-            requests: HashMap::new(),
-            chains: HashMap::new(),
+            threads: HashMap::default(),
+            sessions: HashSet::default(),
+            written: HashSet::default(),
+            identities: HashSet::default(),
+            requests: HashMap::default(),
+            chains: HashMap::default(),
             linked: Linked::default(),
             seen: Seen::default(),
         }
@@ -135,13 +135,14 @@ impl RowMaker {
         self.threads.len()
     }
 
-    /// The rows of one turn; none of a turn that another file has told already. `conversations` are those
+    /// Writes the rows of one turn; none of a turn that another file has told already. `conversations` are those
     /// of its drafts.
     pub(super) fn rows(
         &mut self,
         mut draft: TurnDraft,
         conversations: &[Vec<Unit<'static>>],
-    ) -> Vec<Row> {
+        mut write: impl FnMut(Row) -> Result<()>,
+    ) -> Result<()> {
         self.follow(&mut draft);
         let told = self.linked.take(&mut draft);
         let units = match draft.prompt {
@@ -156,29 +157,35 @@ impl RowMaker {
             let thread = self.threads.entry(draft.thread_id).or_default();
             thread.units = units.iter().map(|unit| unit.hash).collect();
             thread.end = draft.times.end;
-            return Vec::new();
+            return Ok(());
         }
         if !self.sessions.contains(&draft.session_id) {
             self.sessions.insert(draft.session_id.clone());
         }
-        let new = units.iter().filter(|unit| self.written.insert(unit.hash));
-        let mut rows: Vec<Row> = new.map(|unit| Row::from(UnitRow::from(unit))).collect();
+        for unit in units.iter().filter(|unit| self.written.insert(unit.hash)) {
+            write(UnitRow::from(unit).into())?;
+        }
         let mut row = self.turn_row(&mut draft, units);
         if told.waited_for_others {
             row.residual_wait_ms = row.tool_exec_ms.take();
         }
         self.count(&draft, &row);
-        rows.extend(self.calls_before(told, &row));
-        let calls = draft.calls.into_iter().enumerate();
-        rows.extend(calls.map(|(index, call)| Row::from(call_row(index, call, &row))));
-        rows.push(Row::from(row));
-        rows
+        for call in self.calls_before(told, &row) {
+            write(call.into())?;
+        }
+        for (index, call) in draft.calls.into_iter().enumerate() {
+            write(call_row(index, call, &row).into())?;
+        }
+        write(row.into())
     }
 
     /// Rows of the tools that ran before a turn: calls of the turn before it.
-    fn calls_before(&mut self, told: Told, turn: &TurnRow) -> Vec<Row> {
+    fn calls_before(&mut self, told: Told, turn: &TurnRow) -> Vec<ToolCallRow> {
         let Told { calls_before, request_before, first_index, .. } = told;
         let Some(index) = turn.turn.checked_sub(1) else { return Vec::new() };
+        if calls_before.is_empty() {
+            return Vec::new();
+        }
         let before = TurnRow {
             turn: index,
             request_id: request_before,
@@ -192,7 +199,7 @@ impl RowMaker {
         calls
             .map(|(index, call)| {
                 self.count_call(&call);
-                Row::from(call_row(first_index + index, call, &before))
+                call_row(first_index + index, call, &before)
             })
             .collect()
     }

@@ -186,9 +186,7 @@ impl<'a> Work<'a> {
             return Err(Error::Cancelled);
         }
         for turn in drafts.turns {
-            for row in self.maker.rows(turn, &drafts.conversations) {
-                self.writer.push(row)?;
-            }
+            self.maker.rows(turn, &drafts.conversations, |row| self.writer.push(row))?;
         }
         for row in drafts.rows {
             self.writer.push(row)?;

@@ -45,14 +45,15 @@ pub struct BulkWriter {
     units: HashSet<u128>,
 }
 
-/// The way to a table's thread. Rows become columns on this side of it, so that what the rows hold is freed by
-/// the thread that made it: the other way round, threads wait for each other's memory.
+/// The way to a table's thread. Rows become columns on this side of it and at once, while they are in the processor's
+/// cache, and what they hold is freed by the thread that made it: the other way round, threads wait for each other's
+/// memory.
 #[derive(Debug)]
 struct Feeder {
     table: Table,
     schema: SchemaRef,
     builder: ArrayBuilder,
-    pending: Vec<Row>,
+    pending_rows: usize,
     pending_bytes: usize,
     rows: u64,
     sender: SyncSender<Work>,
@@ -117,14 +118,8 @@ impl BulkWriter {
         }
         let table = row.table();
         let feeder = self.feeder(table)?;
-        feeder.pending_bytes += weight(&row);
-        feeder.pending.push(row);
-        feeder.rows += 1;
-        if feeder.pending.len() >= BATCH_ROWS || feeder.pending_bytes >= BATCH_BYTES {
-            let sent = feeder.flush()?;
-            if !sent {
-                return Err(self.failed(table));
-            }
+        if !feeder.push(&row)? {
+            return Err(self.failed(table));
         }
         Ok(())
     }
@@ -250,29 +245,39 @@ impl Feeder {
             .name(format!("agentbench-{}", table.stem()))
             .spawn(move || TableFile::create(path, table)?.write_all(&work))
             .map_err(|error| Error::Internal(format!("cannot start a thread: {error}")))?;
-        let pending = Vec::new();
-        Ok(Self { table, schema, builder, pending, pending_bytes: 0, rows: 0, sender, thread })
+        let (pending_rows, pending_bytes) = (0, 0);
+        Ok(Self { table, schema, builder, pending_rows, pending_bytes, rows: 0, sender, thread })
+    }
+
+    /// Adds a row; false where the thread has ended.
+    fn push(&mut self, row: &Row) -> Result<bool> {
+        if self.pending_rows == 0 {
+            self.builder.reserve(BATCH_ROWS);
+        }
+        self.builder.push(Columns(row)).map_err(|error| self.refused(&error))?;
+        self.pending_rows += 1;
+        self.pending_bytes += weight(row);
+        self.rows += 1;
+        if self.pending_rows < BATCH_ROWS && self.pending_bytes < BATCH_BYTES {
+            return Ok(true);
+        }
+        self.flush()
     }
 
     /// Hands over what is pending; false where the thread has ended.
     fn flush(&mut self) -> Result<bool> {
-        if self.pending.is_empty() {
+        if self.pending_rows == 0 {
             return Ok(true);
         }
-        let batch = self
-            .batch()
-            .map_err(|error| Error::Internal(format!("{}: {error}", self.table.stem())))?;
-        self.pending.clear();
-        self.pending_bytes = 0;
+        let columns = self.builder.to_arrow().map_err(|error| self.refused(&error))?;
+        let batch = RecordBatch::try_new(SchemaRef::clone(&self.schema), columns)
+            .map_err(|error| self.refused(&error))?;
+        (self.pending_rows, self.pending_bytes) = (0, 0);
         Ok(self.sender.send(Work::New(batch)).is_ok())
     }
 
-    fn batch(&mut self) -> Result<RecordBatch, Box<dyn std::error::Error>> {
-        let rows: Vec<Columns<'_>> = self.pending.iter().map(Columns).collect();
-        self.builder.reserve(rows.len());
-        self.builder.extend(&rows)?;
-        let columns = self.builder.to_arrow()?;
-        Ok(RecordBatch::try_new(SchemaRef::clone(&self.schema), columns)?)
+    fn refused(&self, error: &dyn std::error::Error) -> Error {
+        Error::Internal(format!("{}: {error}", self.table.stem()))
     }
 }
 

@@ -209,6 +209,22 @@ sys.exit(run(["analyze", "--list"]))
     assert (result.returncode, result.stdout.split()[0]) == (0, "overview"), result.stderr
 
 
+def test_figures_are_had_without_pandas_and_tables_are_its_frames() -> None:
+    code = """
+import sys, agentbench
+answers = agentbench.analyze(agentbench.sample_trace())
+steps = answers["loop"].headline[0].value
+print(steps, "pandas" in sys.modules, "loop" in answers["loop"].tables, "pandas" in sys.modules)
+print(type(answers["loop"].frame).__module__.split(".")[0], answers["loop"].frame is answers["loop"].tables["loop"])
+print(*answers, *answers["loop"].tables)
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
+    told, frame, names = result.stdout.splitlines()
+    assert told.split() == ["5.5", "False", "True", "False"]
+    assert frame.split() == ["pandas", "True"]
+    assert names.split() == [*QUESTIONS, "loop", "agents", "run_lengths", "sessions"]
+
+
 def test_names_of_a_run_are_text_on_a_page(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", [step(0, 0.0, 1.0, isl=5, model="<b>&")])
     page = analyze(run, questions=["overview"])["overview"]._repr_html_()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +19,12 @@ from .console import print_note, results
 
 if TYPE_CHECKING:
     from click import Context, Parameter
+
+
+def _import_pandas() -> None:
+    # Where it is not installed, the question says so.
+    with suppress(ImportError):
+        import_module("pandas")
 
 
 def _list(ctx: Context, _parameter: Parameter, value: object) -> None:
@@ -65,6 +74,8 @@ def command(
         needed()
     if not runs:
         print_note("no RUN was named: these are figures of the bundled sample, which is made up")
+    # Tables are shown in pandas, whose import takes its time: it goes on while polars works.
+    threading.Thread(target=_import_pandas, daemon=True).start()
     analysis = analyze(*(runs or [sample_trace()]), questions=questions or None, prices=prices)
     console = results()
     for answer in analysis.values():

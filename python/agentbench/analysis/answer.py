@@ -94,7 +94,7 @@ class Answer:
 
     name: str
     title: str
-    tables: dict[str, pd.DataFrame]
+    tables: Mapping[str, pd.DataFrame]
     headline: tuple[Headline, ...] = ()
     missing: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()

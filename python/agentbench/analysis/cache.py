@@ -22,7 +22,7 @@ from ._cached import (
     retentions,
     sharing,
 )
-from ._frames import to_pandas
+from ._frames import Tables
 from ._planned import Planned, planned
 from ._stats import number, share
 from .answer import Answer, Chart, Headline
@@ -91,7 +91,7 @@ def cache(trace: Trace) -> Answer:
         title="Prefix cache",
         finding=_finding(turns, ruled),
         subtitle=f"{trace.subtitle}; {turns.height:,} turns that tell their prompt tokens",
-        tables={name: to_pandas(table) for name, table in tables.items()},
+        tables=Tables(tables),
         headline=_headline(turns, plans, ruled, tables["sharing"]),
         missing=_missing(trace, turns, plans),
         notes=_notes(turns, plans),

@@ -8,7 +8,7 @@ import polars as pl
 from matplotlib.ticker import MaxNLocator
 
 from . import style
-from ._frames import to_pandas
+from ._frames import Tables
 from ._stats import number, real, share, spreads
 from .answer import Answer, Chart, Headline
 
@@ -67,11 +67,13 @@ def context(trace: Trace) -> Answer:
         title="Growth, compaction and fragmentation of contexts",
         finding=_finding(told),
         subtitle=f"{trace.subtitle}; {steps['thread'].n_unique():,} threads",
-        tables={
-            "context": to_pandas(spreads(_quantities(told), QUANTITIES, "tokens", ("p25", "p50", "p75", "p90", "p99"))),
-            "compaction": to_pandas(compaction),
-            "fragmentation": to_pandas(parts),
-        },
+        tables=Tables(
+            {
+                "context": spreads(_quantities(told), QUANTITIES, "tokens", ("p25", "p50", "p75", "p90", "p99")),
+                "compaction": compaction,
+                "fragmentation": parts,
+            }
+        ),
         headline=tuple(_headline(trace, told, compaction, steps)),
         missing=tuple(_missing(trace, steps)),
         draw=(lambda figure: _draw(figure, told)) if told.height else None,

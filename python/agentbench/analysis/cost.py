@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from . import style
-from ._frames import to_pandas
+from ._frames import Tables
 from ._planned import NOT_REACHED
 from ._prices import CLASSES, Prices, read_prices
 from ._stats import number, share, spread
@@ -85,11 +85,13 @@ def cost(trace: Trace, prices: str | PathLike[str] | Prices | None = None) -> An
         title="Cost" if table else "Tokens by class of price",
         finding=_finding(told, priced, table),
         subtitle=trace.subtitle + (f"; prices of {table.date} in {table.currency}" if table else "; no prices given"),
-        tables={
-            "cost": to_pandas(_by_class(told, priced, table)),
-            "models": to_pandas(_by_model(told, priced, table)),
-            "spread": to_pandas(_spread(priced, table)),
-        },
+        tables=Tables(
+            {
+                "cost": _by_class(told, priced, table),
+                "models": _by_model(told, priced, table),
+                "spread": _spread(priced, table),
+            }
+        ),
         headline=_headline(priced, told, table),
         missing=_missing(turns, told, priced, table),
         notes=_notes(table),

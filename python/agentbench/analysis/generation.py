@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from . import style
-from ._frames import to_pandas
+from ._frames import Tables
 from ._stats import number
 from .answer import Answer, Chart, Headline
 
@@ -70,7 +70,7 @@ def generation(trace: Trace) -> Answer:
         title="Generation",
         finding=_finding(steps),
         subtitle=f"{trace.subtitle}; {steps.height:,} steps that tell tokens and times",
-        tables={name: to_pandas(table) for name, table in tables.items()},
+        tables=Tables(tables),
         headline=_headline(steps),
         missing=_missing(trace, steps, tables["engine"]),
         notes=_notes(trace),

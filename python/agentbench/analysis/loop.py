@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from . import style
-from ._frames import to_pandas
+from ._frames import Tables
 from ._stats import number, real, spread, spreads
 from .answer import Answer, Chart, Headline
 
@@ -66,12 +66,14 @@ def loop(trace: Trace) -> Answer:
         title="Steps and tool calls for a user request",
         finding=_finding(requests),
         subtitle=f"{trace.subtitle}; {requests.height:,} requests of humans" if told else trace.subtitle,
-        tables={
-            "loop": to_pandas(main),
-            "agents": to_pandas(agents.sort("user_requests", "agent", descending=[True, False])),
-            "run_lengths": to_pandas(lengths),
-            "sessions": to_pandas(spreads(sessions, {"requests": "user requests"}, "of_a_session")),
-        },
+        tables=Tables(
+            {
+                "loop": main,
+                "agents": agents.sort("user_requests", "agent", descending=[True, False]),
+                "run_lengths": lengths,
+                "sessions": spreads(sessions, {"requests": "user requests"}, "of_a_session"),
+            }
+        ),
         headline=_headline(requests),
         missing=tuple(_missing(trace, requests)),
         notes=(f"{apart:,} steps belong to no known user request and are left out",) if told and apart else (),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from . import style
-from ._frames import to_pandas
+from ._frames import Tables
 from .answer import Answer, Chart, Headline
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def overview(trace: Trace) -> Answer:
         title="What was recorded",
         finding=_finding(trace),
         subtitle=trace.subtitle,
-        tables={"runs": to_pandas(runs), "agents": to_pandas(agents)},
+        tables=Tables({"runs": runs, "agents": agents}),
         headline=tuple(headline),
         missing=tuple(_missing(trace)),
         notes=tuple(_notes(trace)),

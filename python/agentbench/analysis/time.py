@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from . import style
-from ._frames import to_pandas
+from ._frames import Tables
 from ._stats import covered, number, real, spreads
 from .answer import Answer, Headline
 
@@ -72,7 +72,7 @@ def time(trace: Trace) -> Answer:
         title="Where the time goes",
         finding=_finding(shares),
         subtitle=trace.subtitle,
-        tables={"shares": to_pandas(shares), "waits": to_pandas(spreads(waits, WAITS, "seconds_of"))},
+        tables=Tables({"shares": shares, "waits": spreads(waits, WAITS, "seconds_of")}),
         headline=_headline(shares, waits),
         missing=tuple(_missing(trace, waits)),
         notes=tuple(_notes(trace, shares)),

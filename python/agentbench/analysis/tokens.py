@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from . import style
-from ._frames import to_pandas
+from ._frames import Tables
 from ._stats import QUANTILES, number, real, share, spread, spreads
 from .answer import Answer, Chart, Headline
 
@@ -93,7 +93,7 @@ def tokens(trace: Trace) -> Answer:
         title="Tokens of a step",
         finding=_finding(steps),
         subtitle=f"{trace.subtitle}; {steps.height:,} steps (no utility calls, none that failed)",
-        tables={name: to_pandas(table) for name, table in tables.items()},
+        tables=Tables(tables),
         headline=_headline(steps),
         missing=tuple(text for column, text in LACKING.items() if trace.lacks(column))
         if steps.height

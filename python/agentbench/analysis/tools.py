@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from . import style
-from ._frames import to_pandas
+from ._frames import Tables
 from ._stats import covered, number, real, share, spreads
 from .answer import Answer, Chart, Headline
 
@@ -83,7 +83,7 @@ def tools(trace: Trace) -> Answer:
         title="Tool calls and their time",
         finding=_finding(by_tool, tail),
         subtitle=f"{trace.subtitle}; {calls.height:,} tool calls, {timed:,} of them with a wall latency",
-        tables={name: to_pandas(table) for name, table in tables.items()},
+        tables=Tables(tables),
         headline=tuple(_headline(calls, agents, tail, trace.steps)),
         missing=tuple(_missing(trace, calls)),
         notes=_notes(calls),
