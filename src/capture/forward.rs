@@ -9,12 +9,13 @@ use std::error::Error as StdError;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, Version, header};
-use http_body_util::{Either, Full};
+use http_body_util::{BodyExt, Either, Full};
 use hyper::body::Incoming;
 
 use super::agent::AgentHints;
@@ -35,6 +36,9 @@ use crate::api::{Api, convert};
 use crate::clock::Clock;
 use crate::http::headers::{forwarded, without_secrets};
 use crate::http::tee::{Tee, chain};
+
+/// How long a request is read that no engine takes.
+const READ_OUT: Duration = Duration::from_secs(10);
 
 /// What the agent gets: the engine's body, or our own words about its absence.
 pub(super) type ResponseBody = Either<Through, Full<Bytes>>;
@@ -211,14 +215,17 @@ impl Forwarder {
             let Some(unsent) = unanswered.unsent else { return Err((unanswered.error, engine)) };
             let error = first_error.unwrap_or(unanswered.error);
             let next = self.lock_router().after(engine, first);
-            let moved =
-                next.and_then(|next| Some((self.readdressed(*unsent, &passing.path, next)?, next)));
+            let moved = next.and_then(|next| Some((self.address(&passing.path, next)?, next)));
             // No engine is there: the request stays its own engine's.
-            let Some((moved, next)) = moved else {
+            let Some(((uri, host), next)) = moved else {
                 self.note_engine(passing, first);
+                self.read_out(*unsent).await;
                 return Err((error, first));
             };
-            (request, engine, first_error) = (moved, next, Some(error));
+            request = *unsent;
+            *request.uri_mut() = uri;
+            request.headers_mut().insert(header::HOST, host);
+            (engine, first_error) = (next, Some(error));
         }
     }
 
@@ -251,17 +258,30 @@ impl Forwarder {
         }
     }
 
-    /// The request as another engine gets it.
-    fn readdressed(
-        &self,
-        mut request: Request<RequestBody>,
-        path: &PathAndQuery,
-        engine: usize,
-    ) -> Option<Request<RequestBody>> {
+    /// Where a request goes at another engine.
+    fn address(&self, path: &PathAndQuery, engine: usize) -> Option<(Uri, HeaderValue)> {
         let upstream = &self.engines[engine].upstream;
-        *request.uri_mut() = upstream.uri(path).ok()?;
-        request.headers_mut().insert(header::HOST, upstream.host().clone());
-        Some(request)
+        Some((upstream.uri(path).ok()?, upstream.host().clone()))
+    }
+
+    /// Reads a request that no engine takes: the recording gets its prompt, and an agent that still sends would not see
+    /// the answer, since a connection with unread bytes is reset when it closes. An agent that waits to be asked for the
+    /// body is not asked.
+    async fn read_out(&self, request: Request<RequestBody>) {
+        if request.headers().contains_key(header::EXPECT) {
+            return;
+        }
+        let mut body = request.into_body();
+        let reading = async {
+            let mut left_bytes = self.max_recorded_body_bytes;
+            while let Some(Ok(frame)) = body.frame().await {
+                let bytes = frame.data_ref().map_or(0, Bytes::len) as u64;
+                let Some(left) = left_bytes.checked_sub(bytes) else { return };
+                left_bytes = left;
+            }
+        };
+        // An agent that sends more slowly is told without waiting for all of it.
+        let _ = tokio::time::timeout(READ_OUT, reading).await;
     }
 
     fn record(&self, api: Api, target: Target, parts: &Parts, arrived_ns: i64) -> Arc<Recording> {

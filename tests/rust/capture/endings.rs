@@ -106,6 +106,22 @@ async fn every_ending_has_its_outcome() {
 }
 
 #[tokio::test]
+async fn a_long_prompt_that_no_engine_takes_is_answered_and_recorded() {
+    let setup = Setup::start().await.without_engine();
+    // More than sockets hold: it must be read for the agent to see the answer.
+    let task = json!({"role": "user", "content": "x".repeat(8_000_000)}).to_string();
+    let body = messages_body(&[&task]);
+    let mut client = setup.client().await;
+    client.post("/v1/messages", "", body.as_bytes()).await;
+    assert!(client.read_head().await.starts_with("HTTP/1.1 502 "));
+    let recorded = setup.finish().await;
+    let row = &recorded.turns[0];
+    assert_eq!((row.outcome, row.http_status), (Outcome::UpstreamError, None));
+    assert!(row.error.as_deref().unwrap().contains("refused"), "{:?}", row.error);
+    assert_eq!(body_of(&recorded, row), body);
+}
+
+#[tokio::test]
 async fn what_is_open_at_the_stop_is_cut_and_written() {
     let setup = Setup::start_draining(Duration::from_millis(50)).await;
     let mut client = setup.client().await;
