@@ -6,7 +6,6 @@
 //! [`exchange::Recording`]: super::exchange::Recording
 
 use std::error::Error as StdError;
-use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -29,10 +28,12 @@ use super::front::{Fronted, conversation_of};
 use super::routing::Router;
 use super::stats::{Active, Counters, SideClass};
 use super::switches::Switches;
+use super::target::Target;
 use super::through::Through;
 use super::token::Token;
+use super::unanswered::{answer, is_client_broken, is_timeout};
 use super::upstream::Upstream;
-use crate::api::{Api, convert};
+use crate::api::Api;
 use crate::clock::Clock;
 use crate::http::headers::{forwarded, without_secrets};
 use crate::http::tee::{Tee, chain};
@@ -413,93 +414,7 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// Where a request wants to go.
-#[derive(Debug, PartialEq, Eq)]
-struct Target {
-    session: Option<String>,
-    path: PathAndQuery,
-}
-
-impl Target {
-    /// Takes the prefix `/s/<session>` off a path; nothing else of it is changed.
-    fn of(uri: &Uri) -> Self {
-        let received = uri.path_and_query().cloned().unwrap_or(PathAndQuery::from_static("/"));
-        let whole = Self { session: None, path: received.clone() };
-        let Some(rest) = received.as_str().strip_prefix("/s/") else { return whole };
-        let end = rest.find(['/', '?']).unwrap_or(rest.len());
-        let (session, path) = rest.split_at(end);
-        if session.is_empty() {
-            return whole;
-        }
-        let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
-        match PathAndQuery::try_from(path) {
-            Ok(path) => Self { session: Some(session.to_owned()), path },
-            Err(_) => whole,
-        }
-    }
-}
-
 /// What a body says of its conversation. Parsing takes its time: not on the threads that move bytes.
 async fn session_of(api: Api, body: Vec<u8>) -> Option<String> {
     tokio::task::spawn_blocking(move || conversation_of(api, &body)).await.unwrap_or_default()
-}
-
-fn is_timeout(error: &(dyn StdError + 'static)) -> bool {
-    caused_by(error, |io: &io::Error| io.kind() == io::ErrorKind::TimedOut)
-}
-
-/// The request's own body failed: the agent went away within its upload.
-pub(super) fn is_client_broken(error: &(dyn StdError + 'static)) -> bool {
-    caused_by(error, hyper::Error::is_user)
-}
-
-/// Whether an error or one of its sources is of a kind.
-fn caused_by<E: StdError + 'static>(
-    error: &(dyn StdError + 'static),
-    is_it: impl Fn(&E) -> bool,
-) -> bool {
-    let mut current = Some(error);
-    while let Some(error) = current {
-        if error.downcast_ref::<E>().is_some_and(&is_it) {
-            return true;
-        }
-        current = error.source();
-    }
-    false
-}
-
-/// The proxy's own answer, in the form in which the API tells errors.
-pub(super) fn answer(api: Api, status: StatusCode, message: &str) -> Response<ResponseBody> {
-    let message = format!("agentbench proxy: {message}");
-    let body = convert::error_body(api, status.as_u16(), &message);
-    let mut response = Response::new(Either::Right(Full::from(body)));
-    *response.status_mut() = status;
-    let json = HeaderValue::from_static("application/json");
-    response.headers_mut().insert(header::CONTENT_TYPE, json);
-    response
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_session_prefix_is_taken_off() {
-        for (uri, session, path) in [
-            ("/v1/messages?beta=true", None, "/v1/messages?beta=true"),
-            ("/s/one/v1/messages?beta=true", Some("one"), "/v1/messages?beta=true"),
-            ("/s/one", Some("one"), "/"),
-            ("/s/one?x=1", Some("one"), "/?x=1"),
-            ("/s/a%20b//v1", Some("a%20b"), "//v1"),
-            ("/s//v1", None, "/s//v1"),
-            ("/s/", None, "/s/"),
-            ("/sx/one/v1", None, "/sx/one/v1"),
-            ("http://proxy/s/one/v1", Some("one"), "/v1"),
-            ("*", None, "*"),
-        ] {
-            let target = Target::of(&uri.parse().unwrap());
-            let session = session.map(str::to_owned);
-            assert_eq!(target, Target { session, path: path.parse().unwrap() }, "{uri}");
-        }
-    }
 }

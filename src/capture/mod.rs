@@ -26,9 +26,11 @@ mod rewriting;
 mod routing;
 mod stats;
 mod switches;
+mod target;
 mod through;
 mod token;
 mod tools;
+mod unanswered;
 mod upstream;
 
 use std::convert::Infallible;

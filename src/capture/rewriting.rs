@@ -17,10 +17,11 @@ use super::body::{Converted, DownBody, Made, UpBody};
 use super::connection::{EngineBody, RequestBody};
 use super::content::ContentDecoder;
 use super::exchange::{BodyCopy, Copied, Direction, Recording, Upload};
-use super::forward::{Forwarder, Passing, ResponseBody, Waiting, answer, is_client_broken};
+use super::forward::{Forwarder, Passing, ResponseBody, Waiting};
 use super::front::Fronted;
 use super::stats::Active;
 use super::switches::{Change, Changed};
+use super::unanswered::{answer, is_client_broken};
 use crate::api::{
     Api, ChatAsMessages, ContentHash, MessageEvents, TitleCall, convert_request, message_of_reply,
     title_call, tokenize_request, tokens_counted, whole_chat_reply,
