@@ -16,6 +16,7 @@ use super::tally::{Part, Tally};
 use super::units::{Role, Units};
 use super::{Source, TURNS, Writer};
 use crate::error::Result;
+use crate::hex::hex;
 use crate::out_file::OutFile;
 
 const LOST: [Part; 7] = [
@@ -122,7 +123,7 @@ impl<'a> Batchbench<'a> {
         };
         if let Some((pieces, rest)) = self.blocks.pieces(&turn.row) {
             let block = |piece: super::blocks::Piece| Block {
-                seed: Value::String(format!("{:032x}", piece.of)),
+                seed: Value::String(hex(&piece.of.to_be_bytes())),
                 tokens: piece.tokens,
                 role: role(self.blocks.role(piece.of)).to_owned(),
                 live: false,

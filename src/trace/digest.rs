@@ -7,6 +7,7 @@
 use sha2::{Digest, Sha256};
 
 use super::record::TurnRow;
+use crate::hex::hex;
 
 /// Takes turn rows, in any order.
 #[derive(Debug, Clone, Copy, Default)]
@@ -55,7 +56,7 @@ impl TurnDigest {
 
     /// The hash of all rows taken, 32 hex digits.
     pub fn finish(self) -> String {
-        format!("{:032x}", self.sum)
+        hex(&self.sum.to_be_bytes())
     }
 }
 
